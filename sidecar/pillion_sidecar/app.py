@@ -76,8 +76,7 @@ TELEMETRY_HEAD_BYTES = 8 * 1024
 SHUTTING_DOWN = "the deliverer is shutting down"
 
 
-class StartFailed(Exception):
-    """The deliverer cannot start; the text lists all errors."""
+class StartFailed(Exception): ...
 
 
 class Deliverer:
@@ -95,7 +94,6 @@ class Deliverer:
         log_records_dropped: Callable[[], int] = int,
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """``loading`` wraps each load, in its thread."""
         self._settings = settings
         self._schema = load_schema()
         self._clock = clock or SystemClock()
@@ -367,7 +365,6 @@ class Deliverer:
         )
 
     def _plain(self, name: str, connections: int, *, head: int = HEAD_BYTES) -> ConnectionAcceptor:
-        """Make the acceptor of a listener without tokens."""
         return ConnectionAcceptor(
             clock=self._clock,
             timers=self._timers,

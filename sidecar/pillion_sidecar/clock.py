@@ -65,7 +65,6 @@ class Timers:
         self._sweep_at = 64
 
     def call_at(self, due: float, callback: Callable[[], None]) -> Timer:
-        """Call back once ``monotonic()`` has reached ``due``."""
         timer = Timer(due, callback)
         if len(self._heap) >= self._sweep_at:
             self._sweep()
@@ -78,7 +77,6 @@ class Timers:
         return self.call_at(self._clock() + delay, callback)
 
     def next_due(self) -> float | None:
-        """Return when the earliest live timer is due."""
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)

@@ -56,7 +56,6 @@ class Connection(asyncio.BaseProtocol):
 
 
 def handlers(server: web.Server) -> Callable[[], web.RequestHandler]:
-    """Return a factory of request handlers."""
     return partial(_Handler, server, loop=asyncio.get_running_loop(), **server._kwargs)
 
 
@@ -105,7 +104,6 @@ class HTTPLog(logging.LoggerAdapter[logging.Logger]):
     token."""
 
     def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """Also called below the level."""
         error = kwargs.get("exc_info")
         if isinstance(error, HttpProcessingError):
             _forget_frames(error)

@@ -26,8 +26,6 @@ LEAST_OUTGOING = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptorShares:
-    """How many descriptors each part may use."""
-
     #: The limit, less the descriptors open at the start.
     available: int
     intake: int
@@ -54,7 +52,6 @@ class DescriptorShares:
 
     @classmethod
     def of_process(cls) -> "DescriptorShares":
-        """Divide what the soft limit leaves now."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, MOST_DESCRIPTORS)
         return cls.of(max(0, limit - _open_now()))

@@ -91,7 +91,6 @@ class Following(Generic[Content]):
 
 
 async def look_again(followed: Sequence[Following[Any]], *, timers: Timers) -> None:
-    """Check files periodically, for ever."""
     while followed:
         await pause(timers, LOOK_SECONDS)
         for following in followed:
@@ -127,7 +126,6 @@ class FollowedFile:
         return self._content
 
     def forget(self) -> None:
-        """Read again next time, changed or not."""
         self._seen = None
 
 

@@ -66,7 +66,6 @@ class GatewayAccess:
         return checks
 
     async def look(self) -> None:
-        """Read existing files."""
         for followed in self._followed:
             await followed.look()
 

@@ -74,7 +74,6 @@ class OriginPolicy:
     """
 
     def __init__(self, host: str) -> None:
-        """``host``: the listener's address, as in the settings."""
         self._own = _plain(host)
         self._is_loopback = _is_loopback(self._own)
 

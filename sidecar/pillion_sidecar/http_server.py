@@ -33,8 +33,6 @@ class AddressTaken(Exception):
 
 
 class Listeners:
-    """Serves applications until it is closed."""
-
     def __init__(self) -> None:
         self._runners: list[web.AppRunner] = []
         self._acceptors: list[ConnectionAcceptor] = []

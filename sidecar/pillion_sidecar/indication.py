@@ -101,8 +101,8 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     group: str | None = None
     #: Its place in that group (S1); None where the publisher gave no ``sequence``.
     member: GroupMember | None = None
-    #: Identifies the group in this journal, for all its names; 0 for no member, and in journals of
-    #: the first release.
+    #: Distinguishes the group from all others of this journal, even of the same name; 0 for no
+    #: member, and in journals of the first release.
     group_run: int = 0
     #: ``expires`` in seconds since the epoch; gates acceptance, and bounds the memory of it (S1.3).
     expires: float | None = None

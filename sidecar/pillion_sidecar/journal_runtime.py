@@ -49,13 +49,10 @@ def _give_back_memory() -> None:
         trim(0)
 
 
-class JournalFailed(PartFailed):
-    """The disk failed for good: accepting would not be safe any more."""
+class JournalFailed(PartFailed): ...
 
 
 class JournalFolder:
-    """A journal's locked folder, and the threads that read and write it."""
-
     def __init__(
         self,
         folder: Path | None,
@@ -136,7 +133,6 @@ class JournalFolder:
         return opened
 
     async def _list_discards_alone(self, folder: Path) -> None:
-        """Use the folder for the list of discards only."""
         if not await asyncio.to_thread(folder.is_dir):
             return
         loop = asyncio.get_running_loop()
@@ -152,7 +148,6 @@ class JournalFolder:
         worker: ThreadWorker,
         is_pending: Callable[[Discard], bool] | None = None,
     ) -> None:
-        """``is_pending``: None without a journal."""
         files = DiscardFiles(folder, size=size)
         try:
             last = await asyncio.to_thread(files.open, is_pending or (lambda _: False))
@@ -220,7 +215,6 @@ def wanted_durability(service: IndicationService, *, folder: Path | None) -> Dur
 
 
 def restore_groups(groups: Groups, recovered: Recovered, *, offset: float) -> None:
-    """Continue the message groups of the previous run; ``offset`` is the journal's."""
     held = [indication for indication, _ in recovered.held]
     snapshot, members = recovered.groups, recovered.members
     if recovered.lost:

@@ -26,7 +26,6 @@ class LastGoodFilters:
     """By name, as resource documents. Blocks."""
 
     def __init__(self, folder: Path | None) -> None:
-        """``folder``: the journal's."""
         self._folder = folder
         self._known: dict[str, Any] | None = None
         #: Why edits of filters were rejected, by name.
@@ -68,7 +67,6 @@ class LastGoodFilters:
         return self._known
 
     def keep(self, configuration: Configuration, *, on_disk: bool) -> None:
-        """Remember the filters of a revision in force."""
         now = {name: document(one) for name, one in configuration.filters.items()}
         if now == self._read():
             return
@@ -91,7 +89,6 @@ def _filter_of(problem: Problem) -> str:
 
 
 def document(one: IndicationFilter) -> dict[str, Any]:
-    """Return the resource document of a filter."""
     spec: dict[str, Any] = {"query": one.query, "queryLanguage": one.query_language.value}
     if one.source_namespaces:
         spec["sourceNamespaces"] = list(one.source_namespaces)
@@ -108,7 +105,6 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 def write_whole(folder: Path, content: bytes) -> None:
-    """Replace the file atomically."""
     partial = folder / f"{FILE_NAME}.tmp"
     try:
         with open(partial, "wb", opener=_for_us_alone) as file:

@@ -26,14 +26,12 @@ class Refusals:
     """Remembers why the folder's last revision was rejected."""
 
     def __init__(self, *, metrics: Metrics, configured: Callable[[], bool]) -> None:
-        """``configured``: whether a revision is in force."""
         self._metrics = metrics
         self._configured = configured
         #: None if the last revision was accepted.
         self.last: Exception | None = None
 
     def note(self, error: ConfigurationError | TooManyDestinations) -> None:
-        """Log and count a rejected revision."""
         if _says_the_same(error, self.last):
             # The watcher repeats what the start has reported.
             return
@@ -58,7 +56,6 @@ class Refusals:
         self.last = None
 
     def problem(self) -> str | None:
-        """Why nothing is loaded; None if something is."""
         if self._configured():
             return None
         if isinstance(self.last, ConfigurationError) and self._is_awaited(self.last):

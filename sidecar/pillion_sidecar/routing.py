@@ -43,8 +43,6 @@ class Aim:
 
 
 class Route:
-    """One subscription for routing: its aim and its filter."""
-
     __slots__ = ("_aim", "filter", "namespaces", "position", "target")
 
     def __init__(
@@ -69,7 +67,6 @@ class Route:
         return self.filter.has_condition or self._aim.repeat_key is not None
 
     def selects_namespace(self, namespace: str | None) -> bool:
-        """Whether sourceNamespaces admit ``namespace``."""
         if not self.namespaces:
             return True
         return namespace is not None and namespace.casefold() in self.namespaces
@@ -123,14 +120,13 @@ class Router:
         self._relayed = {
             subscription.uid: Aim(subscription)
             for subscription in configuration.relayed.values()
-            # A relayed one that is disabled here may be enabled at the gateway, or soon be.
+            # Still relayed though disabled here: one of the two configurations is out of date.
             if subscription.state is SubscriptionState.ENABLED
         }
 
     def route(
         self, class_name: str, instance: InstanceSource, source_namespace: str | None
     ) -> Sequence[Target]:
-        """Return the targets; none without a subscription."""
         routes = self._by_class.get(class_name)
         if routes is None:
             routes = self._class_routes(class_name, instance)

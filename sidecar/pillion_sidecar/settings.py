@@ -44,8 +44,6 @@ class TLSFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of one deliverer."""
-
     #: The folder of resource files.
     resources: Path
     #: The folder of the journal; None: nothing is kept on disk.

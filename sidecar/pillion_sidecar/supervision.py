@@ -58,7 +58,6 @@ class LoopSupervisor:
         self._loop.set_exception_handler(self._before)
 
     async def failure(self) -> NoReturn:
-        """Raise the failure, once there is one."""
         await self._failed.wait()
         assert self._failure is not None
         raise self._failure

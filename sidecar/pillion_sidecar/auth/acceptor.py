@@ -158,7 +158,6 @@ class ConnectionLimiter(Generic[Key]):
         return leaving
 
     def finish_handshake(self, key: Key, *, now: float) -> None:
-        """Count it as unproven."""
         self._handshakes.pop(key, None)
         self._unproven[key] = now
 
@@ -177,7 +176,6 @@ class ConnectionLimiter(Generic[Key]):
         return leaving
 
     def remove(self, key: Key) -> None:
-        """Idempotent."""
         self._handshakes.pop(key, None)
         self._unproven.pop(key, None)
         self._proven.pop(key, None)
@@ -201,8 +199,7 @@ def _oldest(crowd: OrderedDict[Key, float]) -> float:
 
 
 class AcceptorObserver(Protocol):
-    def connection_given_up(self, reason: GivenUp) -> None:
-        """An unproven connection was closed."""
+    def connection_given_up(self, reason: GivenUp) -> None: ...
 
     def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
         """``connections`` returns the number in the handshake, unproven, and proven."""
@@ -340,7 +337,6 @@ class ConnectionAcceptor:
         task.add_done_callback(partial(self._handshake_ended, connection))
 
     def _hold(self, listening: socket.socket, seconds: float) -> None:
-        """Leave new connections in the system's queue, where they cost little."""
         asyncio.get_running_loop().remove_reader(listening)
         self._held.append(listening)
         # A timer that is set is due earlier.
@@ -425,7 +421,6 @@ class ConnectionAcceptor:
             self._abort(connection)
 
     def _expire(self) -> None:
-        """Close connections that have been unproven for too long."""
         self._expiring = None
         while (oldest := self._limiter.oldest_unproven()) is not None:
             connection, since = oldest
@@ -478,7 +473,6 @@ class ConnectionAcceptor:
 
 
 def _awaits_request(handler: asyncio.Protocol) -> bool:
-    """Whether aiohttp's handler waits for a request or the rest of its head."""
     waiter = getattr(handler, "_waiter", None)
     return waiter is not None and not waiter.done()
 
@@ -491,7 +485,6 @@ def _idle_since(connection: "_AcceptedConnection") -> float | None:
 
 
 def _head_size(message: RawRequestMessage) -> int:
-    """Bytes of a head, without blanks around the values."""
     # The line has two blanks, version and end; an empty line ends the head.
     size = len(message.method) + len(message.path) + 14
     for name, value in message.raw_headers:

@@ -47,7 +47,6 @@ def may_relay(request: web.BaseRequest) -> bool:
 
 
 def namespace_of(request: web.BaseRequest) -> str | None:
-    """Return the sender's namespace; None if no token is required."""
     principal = request.get(PRINCIPAL)
     return None if principal is None else principal.namespace
 

@@ -53,7 +53,6 @@ class ServingTLS:
         return self._current is not None
 
     def use(self, certificate: Certificate) -> None:
-        """Use this certificate for new connections."""
         self._current = certificate
 
     def _choose(

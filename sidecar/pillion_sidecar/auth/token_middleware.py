@@ -60,7 +60,6 @@ class TokenCache:
             self._tokens.popitem(last=False)
 
     def clear(self) -> None:
-        """The keys have changed."""
         self._tokens.clear()
 
 
@@ -157,7 +156,6 @@ class TokenMiddleware:
         return None
 
     def _examine(self, request: web.Request) -> Principal | web.Response:
-        """Return the sender, or the answer that refuses it."""
         keys = self._keys
         if keys is None:
             self._observer.turned_away(Turned.NO_KEYS)
@@ -200,7 +198,6 @@ class TokenMiddleware:
     # ------------------------------------------------------------------ the body
 
     async def _leave_unread(self, content: StreamReader) -> None:
-        """Drop a body up to a bound, before the connection is closed."""
         if content.at_eof():
             return
         if self._unread < UNREAD_REQUESTS:

@@ -82,7 +82,6 @@ def parse_keys(content: bytes, *, name: str) -> TokenKeys:
 
 
 def _usable(given: dict[str, Any]) -> PyJWK | None:
-    """Return a key that may verify tokens."""
     if given.get("kty") not in ("RSA", "EC") or given.get("use", "sig") != "sig":
         return None
     if not isinstance(given.get("kid"), str):
@@ -164,7 +163,6 @@ def _claims(token: str, keys: TokenKeys) -> dict[str, Any]:
 
 
 def _key(token: str, keys: TokenKeys) -> PyJWK:
-    """Return the key by the token's ``kid`` and algorithm."""
     if len(token) > MAXIMUM_TOKEN:
         raise TokenError(Turned.MALFORMED, f"the token has more than {MAXIMUM_TOKEN} characters")
     if _COMPACT.fullmatch(token) is None:

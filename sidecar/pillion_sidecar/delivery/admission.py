@@ -118,8 +118,6 @@ def _depth(queue: DestinationQueue) -> int:
 
 
 class Releases:
-    """Releases held members in the order of ``add``."""
-
     def __init__(
         self,
         *,
@@ -205,7 +203,6 @@ class Admission:
         arrange: Callable[[DestinationQueue], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        """``arrange`` schedules the next event of a queue that was empty."""
         self._clock = clock
         self._table = table
         self._journal = journal

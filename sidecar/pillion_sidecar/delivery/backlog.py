@@ -117,7 +117,6 @@ class CompactEntries:
 
     @property
     def first_number(self) -> int:
-        """Requires an entry."""
         return self._numbers[self._head]
 
     def append(self, entry: CompactEntry) -> None:
@@ -146,12 +145,11 @@ class CompactEntries:
         return self._ids, self._positions, self._numbers, self._subscriptions, self._trackers
 
     def index(self, number: int) -> int | None:
-        """Return the position of an entry; None if it is not here."""
         index = bisect_left(self._numbers, number, self._head)
         return index if index < len(self._numbers) and self._numbers[index] == number else None
 
     def move(self, number: int, position: int) -> bool:
-        """Note that an indication was relocated; return whether the entry is here."""
+        """Relocate an entry's indication; False if the entry is not here."""
         index = self.index(number)
         if index is None:
             return False
@@ -162,7 +160,6 @@ class CompactEntries:
         return set(self._subscriptions[self._head :])
 
     def remove_subscription(self, subscription: int) -> "CompactEntries":
-        """Remove and return the entries for one subscription; the others keep order."""
         subscriptions = self._subscriptions[self._head :]
         if subscription not in subscriptions:
             return CompactEntries()
@@ -172,7 +169,6 @@ class CompactEntries:
         return removed
 
     def _chosen(self, chosen: bytes) -> "CompactEntries":
-        """Return the entries where ``chosen`` is not 0."""
         entries = CompactEntries()
         for column, into in zip(self._columns(), entries._columns(), strict=True):
             into.extend(compress(islice(column, self._head, None), chosen))
@@ -206,7 +202,6 @@ class Packing:
         self._trackers.follow_all(followers)
 
     def pack(self, entry: QueueEntry) -> CompactEntry:
-        """Return the compact form of an entry."""
         indication = entry.indication
         return CompactEntry(
             indication.id,
@@ -225,7 +220,6 @@ class Packing:
         self._journal.load(positions, partial(_replace_damaged, packed, done))
 
     def unpack(self, packed: CompactEntry, indication: Indication) -> QueueEntry:
-        """Rebuild an entry; once for each."""
         indication.trackers = self._trackers.release(packed.trackers)
         # Compaction may have relocated it during the read.
         indication.position = packed.position
@@ -248,8 +242,6 @@ def _replace_damaged(
 
 
 class Backlog:
-    """The waiting entries of one queue, by number."""
-
     def __init__(self, *, packing: Packing, loaded: Callable[[], None]) -> None:
         """``loaded`` is called when an empty front has entries again."""
         self.front: deque[QueueEntry] = deque()
@@ -275,7 +267,6 @@ class Backlog:
         self._attempts = attempts
 
     def keep_loaded(self, entries: int) -> None:
-        """Set the minimum number of loaded entries."""
         if self._packing.packs:
             self._limit = max(FRONT_ENTRIES, entries)
 
@@ -329,7 +320,6 @@ class Backlog:
         return entry
 
     def popleft_packed(self) -> CompactEntry | None:
-        """Take the first entry if none is loaded."""
         if self.front or not self.count:
             return None
         self.count -= 1
@@ -344,7 +334,6 @@ class Backlog:
         return entry
 
     def refill(self) -> None:
-        """Read entries back if few are loaded."""
         loaded = len(self.front)
         if self._loading or loaded > FRONT_LOW or loaded == self.count:
             return
@@ -393,7 +382,7 @@ class Backlog:
         return self._loaded_entry(number) is not None or self.back.index(number) is not None
 
     def move(self, number: int, position: int, size: int) -> bool:
-        """Note that an indication was relocated; return whether the entry is here."""
+        """Relocate an entry's indication; False if the entry is not here."""
         entry = self._loaded_entry(number)
         if entry is not None:
             entry.indication.position, entry.indication.size = position, size

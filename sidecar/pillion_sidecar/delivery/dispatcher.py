@@ -136,7 +136,6 @@ class Dispatcher:
             self._call_soon(partial(self._wake, queue))
 
     def retire_if_drained(self, queue: DestinationQueue) -> None:
-        """Remove a draining queue once it is empty."""
         # Not twice: an answer may find the rest expired before its own entry is settled.
         if queue.draining and not (queue.depth or queue.reserved or queue.removed):
             self._table.retire(queue)
@@ -292,7 +291,6 @@ class Dispatcher:
             self._table.note(queue)
 
     def _put_back(self, queue: DestinationQueue, entry: QueueEntry, *, condemned: bool) -> None:
-        """Return an entry that was not attempted."""
         if condemned:
             self._settlements.discard(queue, entry, DiscardReason.PURGED)
         elif not (entry.subscription.active or queue.draining):
@@ -347,7 +345,6 @@ class Dispatcher:
         began_at: float,
         now: float,
     ) -> None:
-        """Count a failure of the listener and wait for the retry interval."""
         # All refusals of one indication count as one failure.
         if not (outcome.refuses_indication and entry.refusals > 1):
             queue.health.count_failure(began_at=began_at, now=now)

@@ -110,8 +110,6 @@ class SubscriptionEnd(StrEnum):
 
 
 class Subscription:
-    """The runtime state of an IndicationSubscription."""
-
     __slots__ = ("began_at", "cause", "end", "expiry", "index", "repeats", "resource")
 
     def __init__(
@@ -152,7 +150,6 @@ class QueueEntry(msgspec.Struct, eq=False, gc=False):
 
     @property
     def attempts(self) -> int:
-        """Failed attempts."""
         return self.counted // _REFUSALS
 
     @attempts.setter

@@ -212,7 +212,6 @@ def handed_over(queue: DestinationQueue, gateway: str, *, delivered: int, second
 
 
 def recovered(queue: DestinationQueue, count: int) -> None:
-    """Pending indications recovered from the previous run."""
     logger.info(
         "the journal has %s for %s",
         _indications(count),

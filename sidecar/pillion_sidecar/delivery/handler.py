@@ -51,8 +51,6 @@ class DeliveryOutcome:
 
 
 class Delivery(msgspec.Struct, kw_only=True, eq=False, gc=False):
-    """One attempt to deliver an indication for a subscription."""
-
     indication: Indication
     #: IndicationFilterName (S0.20).
     filter_name: str

@@ -47,7 +47,6 @@ class Pauses:
         return sum(end - max(begin, moment) for begin, end in self.spells if end > moment)
 
     def restore(self, state: QueueState, *, offset: float) -> None:
-        """Continue with the pauses of the previous run."""
         self.spells = [(begin - offset, end - offset) for begin, end in state.pauses]
         self.began = shifted(state.paused_since, -offset)
 
@@ -119,7 +118,6 @@ class ListenerHealth:
     # ------------------------------------------------------------------ holds
 
     def hold_for(self, cause: HoldCause, message: str, now: float) -> Hold:
-        """Begin or continue a hold."""
         since = now if self.hold is None else self.hold.since
         self.hold = Hold(cause, message, since)
         self.begin_trouble(now)

@@ -99,7 +99,6 @@ class DestinationQueue:
         self.configure(destination, sends_identifiers=True)
 
     def configure(self, destination: ListenerDestination, *, sends_identifiers: bool) -> None:
-        """Apply a changed resource; queued entries stay."""
         self.destination = destination
         self.name = destination.name
         self.protocol = protocol_of(destination)
@@ -340,7 +339,6 @@ class DestinationQueue:
 
     @property
     def passes_gaps(self) -> bool:
-        """Whether a gateway holds and orders the members of groups."""
         return self.relay_to is not None and not self.hands_over
 
     def lose(self, indication: Indication) -> bool:
@@ -377,7 +375,6 @@ class DestinationQueue:
         )
 
     def settles_through(self, entry: QueueEntry) -> bool:
-        """Whether nothing older than a taken entry is unsettled here."""
         if self.shares_index:
             return False
         flying = self.flying
@@ -467,7 +464,6 @@ class DestinationQueue:
         return [entry for entry in flying if entry not in self.condemned]
 
     def close_handlers(self) -> None:
-        """Release all connections; attempts under way are abandoned."""
         for handler in self.handlers:
             handler.close()
         self._retiring.clear()
@@ -504,14 +500,12 @@ class DestinationQueue:
             pauses.finish(now)
 
     def release(self, now: float) -> Hold | None:
-        """End a hold; return it."""
         hold = self.health.release()
         if hold is not None:
             self.pause_or_go_on(now)
         return hold
 
     def begin_reading_discards(self) -> None:
-        """Note a batch of discards that is not read yet."""
         self._unread_discards += 1
 
     def end_reading_discards(self) -> bool:
@@ -524,7 +518,6 @@ class DestinationQueue:
         self.draining = True
 
     def remove(self) -> None:
-        """Attempt nothing more."""
         self.removed = True
         self.schedule(None)
         self.close_handlers()

@@ -91,7 +91,6 @@ def _retry(own: RetryPolicy) -> RetryPolicy:
 
 
 def protocol_of(destination: ListenerDestination) -> str:
-    """Return the protocol for metrics and logs."""
     return destination.protocol if destination.relay_to is None else RELAY
 
 

@@ -40,7 +40,6 @@ class SequenceIdentifiers:
         return number
 
     def continue_from(self, number: int) -> None:
-        """Give no number below this one."""
         self.next_number = number
 
     def sequence_number(self, number: int) -> int:
@@ -52,7 +51,6 @@ class SequenceIdentifiers:
         self._begin(next(self._epochs), from_number)
 
     def resume(self, *, epoch: int, base: int, next_number: int) -> None:
-        """Continue the context of the previous run."""
         self.next_number = next_number
         self._begin(epoch, base)
 
@@ -134,7 +132,6 @@ class GroupGaps:
         )
 
     def restore(self, records: Iterable[tuple[int, int, int]]) -> None:
-        """Begin with the gaps of the previous run."""
         for run, sequence, until in records:
             self._gaps[run] = Gap(sequence, None if until < 0 else until)
 

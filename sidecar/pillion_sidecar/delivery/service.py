@@ -155,7 +155,6 @@ class DeliveryService:
         self._triggers.apply(configuration.service)
 
     def _adopt(self, recovered: Recovered) -> None:
-        """Adopt the entries of the previous run, now that their listeners are known."""
         for queue in self._table.all_queues():
             self._settlements.pending += queue.depth
             self._settlements.adopt_gaps(queue)
@@ -209,7 +208,6 @@ class DeliveryService:
         return self._table.all_queues()
 
     def ended_subscriptions(self) -> Sequence[Subscription]:
-        """The subscriptions that ended while their resources stayed unchanged."""
         return self._table.subscriptions.ended()
 
     def queue(self, name: str) -> DestinationQueue | None:
@@ -243,7 +241,6 @@ class DeliveryService:
         return count
 
     def hasten(self) -> None:
-        """Attempt immediately whatever waits for a retry interval."""
         for queue in self._table.all_queues():
             queue.health.retry_now()
             self.arrange(queue)

@@ -30,8 +30,6 @@ DISCARDS_PER_TURN = 128
 
 
 class NoDiscardList:
-    """The default list of discards."""
-
     def add(self, discard: Discard) -> None: ...
 
 
@@ -51,7 +49,6 @@ class DiscardReports:
         self._at_the_end: dict[str, list[str | None]] = {}
 
     def tell(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
-        """Count, list and log one discard."""
         queue.statistics.discard(reason, now=self._clock.monotonic())
         kind = queue.name, reason.value
         number = None if entry.number == NO_NUMBER else entry.number
@@ -227,7 +224,6 @@ class DiscardTurns:
         return self._loading_of is not None and self._loading_of.queue.index == index
 
     def move(self, index: int, number: int, position: int, size: int) -> None:
-        """Note that an indication was relocated."""
         for batch in self.by_index.get(index, ()):
             batch.packed.move(number, position)
             for entry in batch.entries:
@@ -284,8 +280,6 @@ def _some(entries: Sized) -> int:
 
 
 class Settlements:
-    """Settles entries: tells the journal and the trackers."""
-
     def __init__(
         self,
         *,
@@ -295,7 +289,6 @@ class Settlements:
         arrange: Callable[[DestinationQueue], None],
         reports: DiscardReports,
     ) -> None:
-        """``arrange`` schedules the next event of a queue whose discards are read."""
         #: (Indication, subscription) pairs that are not settled.
         self.pending = 0
         self._journal = journal
@@ -352,7 +345,6 @@ class Settlements:
     def discard_evicted(
         self, queue: DestinationQueue, evicted: QueueEntry | CompactEntries, reason: DiscardReason
     ) -> None:
-        """Discard what ``DestinationQueue.evict`` returned."""
         if isinstance(evicted, QueueEntry):
             self.discard(queue, evicted, reason)
         else:
@@ -387,19 +379,16 @@ class Settlements:
         self._note(queue)
 
     def adopt_gaps(self, queue: DestinationQueue) -> None:
-        """Restore the gaps of the previous run."""
         for run in queue.gaps.runs():
             self._gaps.setdefault(run, set()).add(queue)
 
     def end_group(self, run: int) -> None:
-        """No further member of a group comes to any queue."""
         for queue in self._gaps.pop(run, ()):
             queue.gaps.group_ended(run, until=queue.sequence.next_number)
             queue.gaps.forget_below(queue.lowest_number)
             self._note(queue)
 
     def end_other_groups(self, runs: Container[int]) -> None:
-        """End every group except these."""
         for run in [run for run in self._gaps if run not in runs]:
             self.end_group(run)
 

@@ -35,8 +35,6 @@ class Redirect(Protocol):
 
 @dataclass(slots=True)
 class _Course:
-    """The state of one queue since the shutdown began."""
-
     destination: ListenerDestination
     sends_identifiers: bool
     delivered: int
@@ -62,7 +60,6 @@ class HandOver:
         timers: Timers,
         redirect: Redirect,
     ) -> None:
-        """``gateway`` is the name of its service."""
         self._gateway = gateway
         self._grace = grace_seconds
         self._clock = clock
@@ -86,7 +83,6 @@ class HandOver:
         self._half = self._timers.call_later(self._grace / 2, self._hand_over_all)
 
     def failed(self, queue: DestinationQueue) -> None:
-        """Handle a failed attempt at the listener or the gateway."""
         course = self._courses.get(queue)
         if course is None:
             return
@@ -155,7 +151,6 @@ class Shutdown:
         return self._drains > 0
 
     def wait_no_more(self, queue: DestinationQueue) -> None:
-        """Exclude a queue from drains: its first indication has no attempt left."""
         self._exhausted.add(queue)
 
     async def drain(self, grace_seconds: float, *, hand_over_to: str | None) -> int:
@@ -181,7 +176,6 @@ class Shutdown:
         return self._settlements.pending
 
     async def _look_again(self, emptied: asyncio.Event, deadline: float) -> None:
-        """Wait until nothing is pending, or ``LOOK_SECONDS``."""
         woken = asyncio.Event()
         self._settlements.await_empty(woken)
         look_at = min(self._clock.monotonic() + LOOK_SECONDS, deadline)
@@ -218,7 +212,6 @@ class Shutdown:
     def _redirect(
         self, queue: DestinationQueue, destination: ListenerDestination, *, sends: bool
     ) -> None:
-        """See ``Redirect``: whether a listener has the attempts under way is uncertain."""
         for entry in self._table.redirect(queue, destination, sends=sends):
             self._settlements.discard(queue, entry, DiscardReason.PURGED)
         self._arrange(queue)
@@ -259,7 +252,6 @@ class Shutdown:
                 tell(queue, left)
 
     def _give_up(self) -> Iterator[None]:
-        """Discard what is only in memory, one entry at each step."""
         yield from self._settlements.turns.finish()
         yield from self._admission.give_up()
         for queue in self._table.all_queues():

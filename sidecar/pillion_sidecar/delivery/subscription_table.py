@@ -43,7 +43,6 @@ def record_of(subscription: Subscription) -> SubscriptionRecord | None:
 
 
 def forgotten(resource: IndicationSubscription) -> SubscriptionRecord:
-    """Return the record of a subscription of which nothing is kept any more."""
     return SubscriptionRecord(uid=resource.uid)
 
 
@@ -89,7 +88,6 @@ class SubscriptionTable:
         queue: Callable[[str], DestinationQueue | None],
         purge: PurgeSubscription,
     ) -> None:
-        """``queue`` gives the queue of a present destination."""
         self._clock = clock
         self._timers = timers
         self._queue = queue
@@ -123,11 +121,9 @@ class SubscriptionTable:
         return [one for one in self._subscriptions.values() if one.active]
 
     def ended(self) -> list[Subscription]:
-        """Those that ended while their resources stayed unchanged."""
         return [one for one in self._subscriptions.values() if one.cause is not None]
 
     def apply(self, resources: Mapping[str, IndicationSubscription]) -> None:
-        """Apply a revision."""
         before = dict(self._subscriptions)
         self._subscriptions.clear()
         for name, resource in resources.items():
@@ -190,7 +186,6 @@ class SubscriptionTable:
             self._journal.note_subscription(forgotten(subscription.resource))
 
     def records(self) -> list[SubscriptionRecord]:
-        """What the journal keeps of the subscriptions."""
         found = [record_of(one) for one in self._subscriptions.values()]
         return [record for record in found if record is not None]
 
@@ -239,7 +234,6 @@ class SubscriptionTable:
             self._purge(queue, subscription)
 
     def close(self) -> None:
-        """Cancel the expiry timers."""
         for subscription in self._subscriptions.values():
             self._cancel_expiry(subscription)
 
@@ -281,7 +275,6 @@ class FailureTriggers:
         subscriptions: SubscriptionTable,
         queue: Callable[[str], DestinationQueue | None],
     ) -> None:
-        """``queue`` gives the queue of a destination that is present or drains."""
         self._clock = clock
         self._timers = timers
         self._subscriptions = subscriptions
@@ -303,7 +296,6 @@ class FailureTriggers:
         self._look()
 
     def watch(self, queue: DestinationQueue) -> None:
-        """Handle a failed attempt or a hold."""
         if queue.relay_to is not None or queue.health.troubled_since is None:
             # An unreachable gateway says nothing of the listener.
             return

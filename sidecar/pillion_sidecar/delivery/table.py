@@ -30,8 +30,6 @@ HandlerFactory: TypeAlias = Callable[[ListenerDestination], Handler]
 
 
 class AttemptObserver(Protocol):
-    """Measures attempts (telemetry's histograms)."""
-
     def attempted(self, protocol: str, seconds: float) -> None: ...
 
     def delivered(self, protocol: str, end_to_end_seconds: float) -> None: ...
@@ -274,7 +272,6 @@ class DestinationTable:
         return orphans
 
     def note(self, queue: DestinationQueue) -> None:
-        """Record the queue's state in the journal."""
         self._journal.note(queue.state(offset=self._journal.offset))
 
     def _change(
@@ -356,7 +353,6 @@ class DestinationTable:
         self._actions.purge_removed(queue)
 
     def retire(self, queue: DestinationQueue) -> None:
-        """Remove a queue from the table; it makes no further attempt."""
         queue.remove()
         if queue.draining:
             self._draining.remove(queue)
@@ -378,14 +374,11 @@ def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) 
 
 
 def _gone_destination(found: RecoveredQueue) -> ListenerDestination:
-    """Return a stand-in for a destination that is gone."""
     name = found.name or f"(destination {found.index}, whose name is lost)"
     return ListenerDestination(name=name, uid=found.uid, destination="", protocol=FALLBACK)
 
 
 class _NoHandler:
-    """Handler of a destination that is gone."""
-
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         raise AssertionError("a queue without a destination delivers nothing")
 

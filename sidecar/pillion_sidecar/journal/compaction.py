@@ -32,32 +32,26 @@ class Copied(NamedTuple):
 
 
 class Copying(Protocol):
-    """What compaction asks of its journal."""
-
     def still_pending(self, found: Found) -> Sequence[Place] | None:
         """Return the places of a record that are pending; None if the record is obsolete."""
 
     def moved(
         self, found: Found, places: Sequence[Place], *, old_position: int, position: int, size: int
-    ) -> None:
-        """A pending record was relocated."""
+    ) -> None: ...
 
     def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
         """Return how a remembered identity ended; None if it is forgotten."""
 
-    def header(self, number: int) -> Header:
-        """Return the header of a file of identities."""
+    def header(self, number: int) -> Header: ...
 
     def time(self) -> float: ...
 
-    def removed(self, number: int) -> None:
-        """A segment was removed from the disk."""
+    def removed(self, number: int) -> None: ...
 
     def failed(self, error: OSError) -> None: ...
 
 
 def known_segments(states: Sequence[SegmentState]) -> dict[int, Segment]:
-    """Return the segments of earlier runs, oldest first."""
     return {
         state.number: Segment(
             number=state.number, size=state.size, live=state.live, overhead=state.overhead
@@ -249,7 +243,6 @@ class Compaction:
         self._reader.submit(work, done, self._journal.failed)
 
     def close(self) -> None:
-        """Start nothing more."""
         self._is_closed = True
 
 

@@ -55,7 +55,6 @@ _decode = msgspec.json.Decoder(Discard).decode
 
 
 def discards_bytes(maximum_bytes: int) -> int:
-    """Return the bytes for the list beside a journal of ``maximum_bytes``."""
     return max(MINIMUM_BYTES, min(DEFAULT_BYTES, maximum_bytes // 16))
 
 
@@ -89,7 +88,7 @@ def encode_discard(discard: Discard) -> bytes:
 
 
 def lists_discards(folder: Path) -> bool:
-    """Blocks."""
+    """Blocks; raises OSError."""
     return folder.is_dir() and bool(_numbers(folder))
 
 
@@ -105,7 +104,6 @@ def read_discards(folder: Path, query: DiscardQuery) -> Iterator[Discard]:
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Return the system's ``fallocate``, if it has one."""
     fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is not None:
         fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
@@ -147,8 +145,6 @@ def count_unlisted(folder: Path) -> int:
 
 
 class NotListed(OSError):
-    """Lines could not be written."""
-
     def __init__(self, error: OSError, lines: bytes) -> None:
         super().__init__(error.errno, error.strerror or str(error))
         self.lines = lines

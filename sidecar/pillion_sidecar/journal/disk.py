@@ -156,8 +156,6 @@ def open_journal(
 
 
 class DiskJournal:
-    """A ``Journal`` on disk, from :func:`open_journal`."""
-
     #: Called before settlements are submitted to the worker that commits.
     before_settling: Callable[[], None] | None = None
 

@@ -38,12 +38,10 @@ class VersionError(JournalError):
     """A newer version wrote the journal."""
 
 
-class MixedError(JournalError):
-    """The folder holds files of more than one journal."""
+class MixedError(JournalError): ...
 
 
-class UnreadableError(JournalError):
-    """The disk failed while the journal was opened."""
+class UnreadableError(JournalError): ...
 
 
 _REMEDIES = {
@@ -98,7 +96,6 @@ def telling(name: str) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk or a quota is full."""
     return error.errno in _FULL
 
 
@@ -125,8 +122,7 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut the file, or extend it by a hole."""
 
-    def is_named(self, name: str) -> bool:
-        """Whether the folder still has this file under ``name``."""
+    def is_named(self, name: str) -> bool: ...
 
     def close(self) -> None: ...
 
@@ -135,15 +131,13 @@ class Files(Protocol):
     def names(self) -> list[str]:
         """Return the sorted names of all files."""
 
-    def size(self, name: str) -> int:
-        """Return the bytes of a file."""
+    def size(self, name: str) -> int: ...
 
     def create(self, name: str) -> File: ...
 
     def open(self, name: str, *, writable: bool = False) -> File: ...
 
-    def rename(self, name: str, new_name: str) -> None:
-        """Rename a file, replacing ``new_name``."""
+    def rename(self, name: str, new_name: str) -> None: ...
 
     def remove(self, name: str) -> None: ...
 

@@ -31,8 +31,6 @@ _destinations = msgspec.msgpack.Decoder(list[str]).decode
 
 
 class StoredIdentity(NamedTuple):
-    """An identity whose indication is settled."""
-
     digest: bytes
     #: Journal time.
     accepted_at: float
@@ -66,7 +64,6 @@ def identities_name(segment: int) -> str:
 
 
 def identities_numbers(names: Sequence[str]) -> list[int]:
-    """Return the segments of identity files among ``names``, oldest first."""
     numbers = [numbered(name, SUFFIX) for name in names]
     return sorted(number for number in numbers if number is not None)
 

@@ -23,8 +23,6 @@ COMMIT_SIZE = FRAME.size + COMMIT.size
 
 @dataclass(slots=True, kw_only=True)
 class Segment:
-    """One segment: what is written and gathered."""
-
     number: int
     size: int
     #: Bytes of pending records.
@@ -60,16 +58,14 @@ class Keeper(Protocol):
     def trailing(self) -> list[bytes]:
         """Return the records that end the next batch; the log writes them."""
 
-    def opening(self, number: int, commit: int) -> bytes:
-        """Return the header and the snapshot of a new segment."""
+    def opening(self, number: int, commit: int) -> bytes: ...
 
     def opened(self) -> None:
         """A segment is begun on disk, and the one before it complete."""
 
     def committed(self, batch: Batch, seconds: float) -> None: ...
 
-    def failed(self, error: OSError) -> None:
-        """The disk failed for good."""
+    def failed(self, error: OSError) -> None: ...
 
 
 class Log:
@@ -181,7 +177,6 @@ class Log:
         return self.end - self._start + sum(len(one.data) for one in self._queue)
 
     def refusal(self, size: int) -> str | None:
-        """Return why ``size`` bytes cannot be taken now."""
         if self.error is not None:
             return f"the journal's disk failed: {self.error.strerror or self.error}"
         if self.room.is_full and self.room.end - self.end < size + MARGIN:
@@ -198,7 +193,6 @@ class Log:
     # ------------------------------------------------------------------ what is written
 
     def begin(self) -> None:
-        """Begin the first segment, if there is none."""
         if self.current is None:
             self._begin()
             self.flush()
@@ -304,7 +298,6 @@ class Log:
 
     @property
     def oldest(self) -> Segment | None:
-        """The oldest segment that is complete on disk."""
         segment = next(iter(self.segments.values()), None)
         return segment if segment is not None and segment.number < self.written >> 32 else None
 

@@ -84,7 +84,6 @@ class MarksFile:
     """
 
     def __init__(self, files: Files, *, journal_id: bytes, oldest: int) -> None:
-        """``oldest``: the number of the oldest segment in the folder."""
         self._files = files
         self._journal_id = journal_id
         self._newest = 0

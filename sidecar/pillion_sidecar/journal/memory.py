@@ -19,7 +19,6 @@ class MemoryJournal:
     durability = Durability.MEMORY
 
     def __init__(self, *, clock: Clock, journal_id: str | None = None) -> None:
-        """``journal_id``: random by default."""
         self.id = journal_id or secrets.token_hex(8)
         self.offset = clock.time() - clock.monotonic()
         self._last_id = 0

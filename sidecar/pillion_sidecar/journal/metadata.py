@@ -91,7 +91,6 @@ class NameTable:
         self.has_new = False
 
     def take_all(self) -> Names:
-        """Return all names in use; the log gets them now."""
         self._tell()
         return Names(
             tuple(
@@ -108,7 +107,6 @@ class NameTable:
 
 
 def recovered_names(recovery: Recovery) -> NameTable:
-    """Return the names of earlier runs."""
     queues, held = recovery.recovered.queues, recovery.recovered.held
     destinations = {index for index, queue in queues.items() if queue.ids}
     subscriptions: set[int] = set()

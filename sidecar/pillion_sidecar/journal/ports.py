@@ -21,8 +21,6 @@ NO_NUMBER = 2**64 - 1
 
 
 class Place(NamedTuple):
-    """One target of an indication: destination queue, subscription, and number there."""
-
     #: From ``Journal.destination`` and ``Journal.subscription``.
     destination: int
     subscription: int
@@ -144,8 +142,7 @@ class Journal(Protocol):
 
     # ------------------------------------------------------------------ what is accepted
 
-    def refusal(self, size: int) -> str | None:
-        """Return why a body of ``size`` bytes cannot be taken now."""
+    def refusal(self, size: int) -> str | None: ...
 
     def is_over_bytes(self, size: int) -> bool:
         """Whether a body of ``size`` bytes exceeds the byte bound, so that the fullest destination
@@ -161,8 +158,7 @@ class Journal(Protocol):
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
         """Take an indication that waits for its predecessors; its places have no numbers yet."""
 
-    def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
-        """A held indication was discarded."""
+    def end_hold(self, indication: Indication, reason: DiscardReason) -> None: ...
 
     def barrier(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that was taken before is as safe as the journal can make it;
@@ -195,8 +191,6 @@ class Journal(Protocol):
 
 
 class JournalOwner(Protocol):
-    """The listener of a journal."""
-
     def committed(self, through: int) -> None:
         """All indications with an id up to ``through`` are on disk."""
 

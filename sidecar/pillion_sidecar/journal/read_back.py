@@ -73,7 +73,6 @@ class Relocations:
             self._spells[-1].moved[old_position] = position, size
 
     def find(self, position: int) -> tuple[int, int] | None:
-        """Return the new position and size of a record."""
         for spell in self._spells:
             found = spell.moved.get(position)
             if found is not None:
@@ -85,7 +84,6 @@ class PageCacheReader:
     """Reads records of any segment; used only on the event loop."""
 
     def __init__(self, files: Files, *, offset: float) -> None:
-        """``offset`` is ``Journal.offset``."""
         self._segments = SegmentFileCache(files)
         self._offset = offset
         self._buffer = bytearray(_GLANCE)
@@ -123,8 +121,6 @@ class PageCacheReader:
 
 
 class ReadBack:
-    """Reads in the reader thread, and reports on the event loop."""
-
     def __init__(
         self,
         *,

@@ -274,7 +274,6 @@ class Rebuild:
     # ------------------------------------------------------------------ the queues
 
     def destination_name(self, index: int) -> str:
-        """Return the name of a destination, or a substitute if it was lost."""
         _, name = self.account.destinations.get(index, ("", ""))
         return name or f"(destination {index}, whose name is lost)"
 
@@ -297,7 +296,6 @@ class Rebuild:
         return max([-1, *self.account.subscriptions, *used, *held]) + 1
 
     def finish(self) -> None:
-        """Sort the queues, after the last segment."""
         account = self.account
         for index in {*account.destinations, *account.states}.difference(self.queues):
             self._columns(index)
@@ -324,7 +322,6 @@ def _end(places: Sequence[Place], hows: Sequence[int | None]) -> tuple[int | Non
 
 
 def _sort(queue: RecoveredQueue) -> None:
-    """Order a queue's columns by number, which is the order of acceptance."""
     numbers = queue.numbers
     if not any(map(gt, numbers, islice(numbers, 1, None))):
         # Sorted already, without copies.

@@ -101,8 +101,6 @@ REASONS = {code: reason for reason, code in REASON_CODES.items()}
 
 
 class PlainEnvelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The data of an indication beside its body and its times."""
-
     class_name: str
     source: str | None
     identifier: str | None
@@ -166,7 +164,6 @@ _BODILESS = int(Flag.BODILESS)
 
 
 def seal(kind: int, payload: bytes, *, flags: int = 0, count: int = 0, record_id: int = 0) -> bytes:
-    """Return a whole record."""
     size = _frame_end + len(payload)
     checked = FRAME.pack(0, MAGIC, kind, flags, size, count, record_id)[CHECKED_FROM:] + payload
     return crc32(checked).to_bytes(4, "little") + checked
@@ -259,7 +256,6 @@ def encode_holds_ended(ended: Sequence[tuple[int, int]]) -> bytes:
 
 
 def encode_commit(number: int, time: float) -> bytes:
-    """Return the record that begins each write."""
     return seal(Kind.COMMIT, COMMIT.pack(number, time))
 
 
@@ -372,7 +368,6 @@ def decode_settlements(
 
 
 def decode_commit(data: bytes | memoryview, at: int) -> tuple[int, float]:
-    """Return number and journal time."""
     number, time = COMMIT.unpack_from(data, at + _frame_end)
     return number, time
 
@@ -390,7 +385,6 @@ def decode_snapshot(data: bytes | memoryview, at: int, frame: Frame) -> Snapshot
 
 
 def named_subscriptions(names: Names) -> dict[int, RecoveredSubscription]:
-    """Return the subscriptions of a NAMES by index."""
     return {
         index: RecoveredSubscription(uid, name, filter_name)
         for index, uid, name, filter_name in names.subscriptions

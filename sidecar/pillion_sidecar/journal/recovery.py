@@ -70,8 +70,6 @@ _LOSSES = (FindingKind.DAMAGED, FindingKind.MISSING, FindingKind.TORN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surveyed:
-    """A segment after the first pass."""
-
     number: int
     size: int
     overhead: int
@@ -79,8 +77,6 @@ class Surveyed:
 
 
 class FolderScan:
-    """One scan of the folder."""
-
     def __init__(self, files: Files, *, repairs: bool, new_journal_id: bytes) -> None:
         self._files = files
         self._repairs = repairs
@@ -353,8 +349,6 @@ def examine(files: Files) -> FolderScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentState:
-    """The size of a segment, for compaction."""
-
     number: int
     #: Bytes, and bytes of pending records.
     size: int

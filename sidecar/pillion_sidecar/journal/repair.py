@@ -35,7 +35,6 @@ def write_whole(files: Files, name: str, data: Buffer) -> None:
 
 
 def remove_partial(files: Files) -> None:
-    """Remove what :func:`write_whole` did not complete."""
     partial = [name for name in files.names() if name.endswith(PARTIAL_SUFFIX)]
     for name in partial:
         files.remove(name)
@@ -83,7 +82,6 @@ def quarantine(
 
 
 def mend_header(files: Files, header: Header, data: bytes) -> None:
-    """Quarantine the damaged header of a segment, and rewrite it."""
     _keep(files, header.number, data, 0, HEADER_SIZE)
     file = files.open(segment_name(header.number), writable=True)
     try:

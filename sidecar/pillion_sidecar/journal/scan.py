@@ -73,8 +73,6 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something wrong in a file of a journal."""
-
     kind: FindingKind
     file: str
     #: Offsets in the file.
@@ -145,7 +143,6 @@ def survey(data: bytes, *, newest: bool, oldest: int) -> Layout:
 
 
 def sound_ranges(layout: Layout) -> list[tuple[int, int]]:
-    """Return the ranges of a segment in which sound records follow each other."""
     begin = HEADER_SIZE
     ranges = []
     for at, size in layout.damaged:

@@ -125,8 +125,6 @@ class SegmentFileCache:
 
 
 class Found(NamedTuple):
-    """An INDICATION found in a segment."""
-
     id: int
     flags: int
     offset: int
@@ -188,11 +186,9 @@ class SegmentReader:
     # ------------------------------------------------------------------ removing
 
     def look_through(self, number: int, size: int) -> None:
-        """Begin to read the INDICATIONs of a segment of ``size`` bytes."""
         self._walk = _whole(self._segments.get(number).read(0, size))
 
     def look_for_identities(self, number: int, size: int) -> None:
-        """Begin to read the identities of a segment without pending records."""
         self._identities = _identities(self._segments.get(number).read(0, size))
 
     def next_identities(self, most: int) -> list[Identity]:

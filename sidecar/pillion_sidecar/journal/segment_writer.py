@@ -25,8 +25,6 @@ RETRY_SECONDS = 1.0
 
 
 class Written(NamedTuple):
-    """A write that is on disk."""
-
     #: Duration of write and sync.
     seconds: float
     #: End of the reserved space.
@@ -114,7 +112,6 @@ class SegmentWriter:
         return self._reserved
 
     def close(self, size: int) -> None:
-        """Cut the segment, and release the reserved space."""
         self._seal(size)
         self._marks.close()
         if self._spare is not None:
@@ -167,7 +164,6 @@ class Preallocation:
         self._wanted = 0
 
     def begin(self) -> None:
-        """The spare becomes the current segment."""
         self.end, self.spare = self.spare, 0
 
     def reserve(self, end: int, *, spare: bool) -> None:
@@ -234,7 +230,6 @@ class Preallocation:
         )
 
     def retry(self) -> None:
-        """Space may be free again: retry now."""
         self._step = self._full_step
         if self._retry is not None:
             self._retry.cancel()

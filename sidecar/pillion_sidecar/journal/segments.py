@@ -63,12 +63,10 @@ def segment_name(number: int) -> str:
 
 
 def damaged_name(number: int, offset: int) -> str:
-    """Return the name of the quarantine file of a segment's damaged bytes."""
     return f"{number:0{_NUMBER_DIGITS}x}-{offset:08x}{DAMAGED_SUFFIX}"
 
 
 def numbered(name: str, suffix: str) -> int | None:
-    """Return the number in a file name with this suffix."""
     digits = name.removesuffix(suffix)
     if digits == name or len(digits) != _NUMBER_DIGITS or set(digits) - set("0123456789abcdef"):
         return None
@@ -76,7 +74,6 @@ def numbered(name: str, suffix: str) -> int | None:
 
 
 def segment_numbers(names: list[str]) -> list[int]:
-    """Return the numbers of the segments among file names, oldest first."""
     numbers = [numbered(name, SEGMENT_SUFFIX) for name in names]
     return sorted(number for number in numbers if number is not None and number < MAXIMUM_NUMBER)
 
@@ -87,7 +84,6 @@ def position_of(number: int, offset: int) -> int:
 
 
 def segment_of(position: int) -> tuple[int, int]:
-    """Return the segment number and the offset of a position."""
     return position >> 32, position & 0xFFFFFFFF
 
 
@@ -113,7 +109,6 @@ def header_version(data: bytes) -> int | None:
 
 
 def read_header(data: bytes) -> Header | None:
-    """Return the header of this version; None if it is unsound."""
     if header_version(data) != VERSION or len(data) < HEADER_SIZE:
         return None
     _, _, _, number, journal_id, created, _ = _HEADER.unpack_from(data)
@@ -148,7 +143,6 @@ def walk(data: bytes, begin: int, end: int) -> Iterator[Step]:
 def scan(
     data: bytes, *, begin: int = HEADER_SIZE, end: int | None = None
 ) -> Iterator[tuple[int, Frame | Stretch]]:
-    """Yield each sound record and each unsound stretch of a segment, with its offset."""
     for at, kind, flags, size, entries, record_id in walk(
         data, begin, len(data) if end is None else end
     ):
