@@ -40,8 +40,8 @@ def first(group: BaseException, kind: type[Exception]) -> Exception | None:
 class LoopSupervisor:
     """Notes the first failure of our own code that reached the event loop.
 
-    A context manager: it replaces the loop's exception handler, and passes others' failures to the
-    log.
+    A context manager: the loop's previous exception handler is still called, except for
+    ``PartFailed``, and is restored at the end.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

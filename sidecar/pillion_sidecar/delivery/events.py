@@ -170,7 +170,7 @@ def subscription_ended(subscription: Subscription) -> None:
 
 
 def left_at_shutdown(queue: DestinationQueue, count: int) -> None:
-    """Pending indications in memory when the deliverer stopped (S0.14)."""
+    """Indications that the stop discards, or that a failed journal may have lost (S0.14)."""
     logger.warning(
         "%s left for %s at shutdown",
         _indications(count),
