@@ -1,14 +1,6 @@
-"""The meaning of a destination's URL, and the addresses that it may use. Pure: nothing here
-resolves a name.
-
-An author of a destination chooses where the deliverer connects to, from inside the pod's network.
-So loopback, link-local and cloud metadata addresses are refused unless the configuration allows
-them. The same policy applies when a file is loaded (to literal addresses) and after each
-resolution, since a name can lead anywhere and its address can change.
-
-A listener keys its sequence contexts by the sender's address and its own URL, as it sees that. So
-sequence identifiers (D.2) depend on what a URL means, not on its spelling.
-"""
+"""The meaning of a destination's URL, and the address policy. Loopback, link-local and metadata
+addresses are refused by default. The policy applies when a file is loaded and after each
+resolution, since a name's addresses change."""
 
 import re
 from collections.abc import Container, Iterable
@@ -62,13 +54,11 @@ _LOCAL_NAMES = frozenset(
         "ip6-loopback",
     }
 )
-# NAT64 (RFC 6052), IPv4-translated (SIIT, RFC 2765) and IPv4-compatible addresses carry an IPv4
-# address in their last four bytes.
+# NAT64 (RFC 6052), SIIT (RFC 2765) and IPv4-compatible addresses end in an IPv4 address.
 _EMBEDDING = tuple(IPv6Network(text) for text in ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96"))
 # NAT64 for local use (RFC 8215): prefixes of any length from 48 bits are made of it.
 _LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
-# The bytes of the IPv4 address behind prefixes of 48, 56 and 64 bits (RFC 6052 2.2). Byte 8 and
-# the bytes behind the address are 0.
+# Positions of the IPv4 bytes for prefixes of 48, 56 and 64 bits (RFC 6052 2.2).
 _BEHIND_SHORT_PREFIXES = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12))
 # The four bytes before the IPv4 address of an ISATAP address (RFC 5214 6.1), below any prefix.
 _ISATAP = (0x00005EFE, 0x02005EFE)
@@ -77,7 +67,7 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 
 
 class AddressKind(StrEnum):
-    """What an address leads to, for the policy; the most harmless first."""
+    """What an address leads to; the most harmless first."""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -90,7 +80,7 @@ class AddressKind(StrEnum):
 
 
 def classify(address: IPAddress) -> AddressKind:
-    """What ``address`` leads to. An IPv4 address inside an IPv6 one is judged for itself."""
+    """Classify an address; an IPv4 address inside an IPv6 one is judged for itself."""
     if isinstance(address, IPv4Address):
         return _kind(address)
     # Without a zone.
@@ -150,21 +140,18 @@ def _behind_local_nat64(address: IPv6Address) -> IPv4Address:
 
 
 def host_of(url: str) -> str:
-    """The host of a URL as it is written there, brackets included. Raises nothing, unlike
-    ``urlsplit``; empty: the URL names none."""
+    """Return the host as written, with brackets; empty if there is none. Never raises, unlike
+    ``urlsplit``."""
     found = _HOST_OF_URL.match(url)
     return found[1] if found else ""
 
 
 def parse_host(host: str) -> IPAddress | None:
-    """The address that a URL's host spells out; None for a name.
-
-    Every form that a resolver takes for an address is understood: brackets, a trailing dot,
-    ``127.1``, ``0x7f000001``, ``017700000001``, ``2130706433``.
+    """Return the address that a host spells out, or None for a name. Accepts what resolvers accept:
+    brackets, a trailing dot, ``127.1``, ``0x7f000001``, ``2130706433``.
 
     Raises:
-        ValueError: the host stands in brackets, holds a colon or ends in a number, so it can be no
-            name, but it is no address either.
+        ValueError: the host can be neither a name nor an address.
     """
     if host.startswith("[") or ":" in host:
         return IPv6Address(host.removeprefix("[").removesuffix("]"))
@@ -206,11 +193,8 @@ def is_local_name(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressPolicy:
-    """Which kinds of address may be connected to.
-
-    Unspecified, multicast and broadcast addresses never may. A standalone deliverer allows
-    loopback.
-    """
+    """The kinds of address that may be connected to. Unspecified, multicast and broadcast addresses
+    are always refused."""
 
     allow_loopback: bool = False
     allow_link_local: bool = False
@@ -218,11 +202,8 @@ class AddressPolicy:
     allow_metadata: bool = False
 
     def check(self, address: IPAddress | str) -> str | None:
-        """Why ``address`` is refused, as a sentence; None when it is allowed.
-
-        Raises:
-            ValueError: a text that is no IP address. (A name is resolved first.)
-        """
+        """Return why ``address`` is refused, or None. Raises ValueError for a text that is no IP
+        address."""
         ip = ip_address(address) if isinstance(address, str) else address
         kind = classify(ip)
         if self._allows(kind):
@@ -239,10 +220,8 @@ class AddressPolicy:
         }.get(kind, False)
 
     def check_host(self, host: str) -> str | None:
-        """Why the host of a URL is refused without asking any name server; None when it is not.
-
-        A name that is allowed here still has to pass :meth:`check` after each resolution.
-        """
+        """Return why a host is refused without resolving it, or None. An allowed name must still
+        pass :meth:`check` after each resolution."""
         if not host.isascii():
             return f"{host!r} is outside ASCII; write an international name in its xn-- form"
         if not host:
@@ -264,18 +243,13 @@ _PORTS = {name: protocol.ports for name, protocol in PROTOCOLS.items()}
 _ENCODED = re.compile("%([0-9A-Fa-f]{2})")
 #: RFC 3986 2.3: these mean the same, encoded or not.
 _UNRESERVED = re.compile("[A-Za-z0-9._~-]")
-#: Pairs of destinations that a warning names.
 _MOST_NAMED = 3
 
 
 def listener_address(url: str, protocol: str = FALLBACK) -> str:
-    """Return the address that a destination's URL means, as one URL for all its spellings.
-
-    Scheme and host are in lower case, the port is explicit (the protocol's where the URL has none),
-    an empty path is ``/``, a host has no trailing dot, an IP address its usual form, every name of
-    this machine is ``localhost``, and what needs no percent-encoding has none (RFC 3986 6.2.2).
-    A text that is no URL is returned as it is. Idempotent.
-    """
+    """Return one normal form for all spellings of a URL (RFC 3986 6.2.2), with an explicit port;
+    every name of this machine becomes ``localhost``. A text that is no URL is returned unchanged.
+    Idempotent."""
     ports = _PORTS[protocol]
     parts = _split(url, ports)
     if parts is None:
@@ -323,8 +297,7 @@ def address_of(destination: ListenerDestination) -> str:
 
 
 def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | None:
-    """Return a warning about destinations whose hosts may be two names of one listener; None where
-    there are none."""
+    """Return a warning about destinations whose hosts may be two names of one listener."""
     pairs = pairs_at_one_port_and_path(destinations)
     if not pairs:
         return None
@@ -343,13 +316,8 @@ def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | Non
 def pairs_at_one_port_and_path(
     destinations: Iterable[ListenerDestination],
 ) -> list[tuple[ListenerDestination, ListenerDestination]]:
-    """Return pairs of destinations whose hosts may be two names of one listener: port and path are
-    the same, and sequence identifiers may be sent to both. Of three, the first and the second, and
-    the second and the third.
-
-    Addresses are not compared with each other: two of them are mostly two machines. A URL in a
-    Secret is compared with nothing.
-    """
+    """Return pairs of destinations with equal port and path that may share a listener; of three,
+    (1, 2) and (2, 3). Two literal addresses are never paired, nor is a URL in a Secret."""
     by_place: dict[str, dict[str, ListenerDestination]] = {}
     for destination in destinations:
         if destination.sequence_identifiers is SequenceIdentifiers.OMIT or destination.relay_to:

@@ -1,11 +1,8 @@
-"""Credentials, certificates and URLs of destinations from Secrets, and faults of destinations.
+"""Credentials, certificates and URLs from Secrets, and the faults of destinations.
 
-Only a labelled Secret may be used: otherwise an author of a destination could send any Secret of
-the namespace to a URL of their choice. No problem shows the content of a Secret.
-
-A fault is a problem with the URL, the protocol, the TLS settings or the credentials of one
-destination, or with a Secret that these name (S0.8). It holds the destination's queue and does not
-refuse the configuration (decision 22).
+Only a labelled Secret may be used; otherwise an author of a destination could send any Secret of
+the namespace to a URL of their choice. No problem shows the content of a Secret. A fault concerns
+one destination (S0.8): it holds its queue and does not refuse the configuration (decision 22).
 """
 
 import contextlib
@@ -28,16 +25,14 @@ _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
 _TOKEN = re.compile(r"[!-~]+")
 _MAKE_PAIR = "Make it with kubectl create secret tls."
-#: The reason of a problem with the data of a Secret.
 UNUSABLE = "CredentialsUnusable"
 
 
-class CertificateError(Exception):
-    """PEM data that TLS cannot use. The text says why."""
+class CertificateError(Exception): ...
 
 
 def load_authorities(context: ssl.SSLContext, pem: bytes) -> None:
-    """Have a context trust the authorities of a bundle. Raises CertificateError."""
+    """Raises CertificateError."""
     try:
         context.load_verify_locations(cadata=pem.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError):
@@ -45,7 +40,7 @@ def load_authorities(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | None) -> None:
-    """Have a context show a certificate, whose key it is given. Raises CertificateError."""
+    """Raises CertificateError."""
     with _in_memory(certificate) as certificate_path, _in_memory(key or b"") as key_path:
         try:
             # The empty password keeps an encrypted key from asking for one on the terminal.
@@ -57,11 +52,10 @@ def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: by
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """A path that reads as ``content``: OpenSSL reads certificates only from paths, and a key must
-    not be on a disk."""
+    """Yield a path to ``content`` in memory: OpenSSL reads only paths, and keys must not be on
+    disk."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
-        # It is memory, and so takes everything at once.
         os.set_blocking(descriptor, False)
         os.write(descriptor, content)
         yield f"/proc/self/fd/{descriptor}"
@@ -76,7 +70,6 @@ class SecretReader:
         self._destination = destination
 
     def tls(self) -> TLSOptions:
-        """The ``tls`` block, with the data of its Secrets."""
         if not self._destination.sound("tls"):
             return TLSOptions()
         spec = self._destination.spec["tls"]
@@ -90,7 +83,6 @@ class SecretReader:
         )
 
     def credentials(self) -> Credentials | None:
-        """The ``credentials`` block, with the data of its Secret."""
         if not self._destination.sound("credentials"):
             return None
         spec = self._destination.spec["credentials"]
@@ -107,10 +99,8 @@ class SecretReader:
         return Credentials(username=username, password=self._text(reference, path, "password"))
 
     def url(self, addresses: AddressPolicy) -> str | None:
-        """The URL in the Secret of ``destinationFrom``; None: there is none to use.
-
-        It is held to the rules of a written one. No complaint shows any part of it.
-        """
+        """Return the URL in the Secret of ``destinationFrom``, or None. It is checked like a
+        written one; no problem shows any part of it."""
         if not self._destination.sound("destinationFrom"):
             return None
         path: Path = ("spec", "destinationFrom", "secretKeyRef")
@@ -163,7 +153,6 @@ class SecretReader:
     def _check_pair(
         self, path: Path, reference: Mapping[str, str], certificate: bytes, key: bytes
     ) -> None:
-        """The key is the certificate's, and both can be read."""
         if not hasattr(os, "memfd_create"):
             # Not Linux: nothing is delivered here, and a key must not be on a disk.
             return
@@ -237,7 +226,7 @@ class SecretReader:
         problem: Problem = self._destination.place.problem(
             reason, (*path, "name"), reference["name"], message, remedy
         )
-        # Two keys of one Secret are asked for; that it is missing is said once.
+        # Two keys of one Secret are read; report a missing Secret once.
         if problem not in self._problems:
             self._problems.append(problem)
 
@@ -245,7 +234,7 @@ class SecretReader:
 def _url_faults(
     url: str, spec: Mapping[str, Any], addresses: AddressPolicy
 ) -> Iterator[tuple[str, str, str]]:
-    """Reason, message and remedy of all that is wrong with a URL from a Secret."""
+    """Yield reason, message and remedy of each fault of a URL from a Secret."""
     found: list[tuple[str, str, str]] = []
     complaints = Complaints(lambda _reason, _path, _value, *told: found.append((UNUSABLE, *told)))
     check(URL, url, (), complaints)
@@ -266,7 +255,7 @@ def _url_faults(
 
 
 def is_bearer_token(token: str) -> bool:
-    """Whether a header can carry a token: visible ASCII without spaces (RFC 9110 5.5)."""
+    """Whether a header can carry a token (RFC 9110 5.5)."""
     return _TOKEN.fullmatch(token) is not None
 
 
@@ -278,7 +267,7 @@ def _are_certificates(pem: bytes) -> bool:
     return True
 
 
-#: The fields of a destination's ``spec`` without which nothing can be sent.
+#: Fields of ``spec`` without which nothing can be sent.
 _CAUSES = {
     "destination": HoldCause.DESTINATION,
     "destinationFrom": HoldCause.DESTINATION,
@@ -289,17 +278,14 @@ _CAUSES = {
 
 
 def may_be_built(resource: Resource) -> bool:
-    """Whether all faults of a ListenerDestination can hold it."""
     return resource.valid or (bool(resource.spec) and resource.flawed <= _CAUSES.keys())
 
 
 def hold_faulty(
     resources: Resources, may_be_held: Collection[str] | None
 ) -> dict[str, DestinationFault]:
-    """Turn the problems of destinations that may be held into warnings; return their faults.
-
-    ``may_be_held``: names of destinations; None: all.
-    """
+    """Turn the problems of destinations that may be held (None: all) into warnings; return their
+    faults."""
     users = _users(resources)
     faults: dict[str, DestinationFault] = {}
     held: dict[Problem, None] = {}
@@ -308,7 +294,6 @@ def hold_faulty(
         if found and (may_be_held is None or found.keys() <= set(may_be_held)):
             held[problem] = None
             for name, fault in found.items():
-                # The first fault of a destination is shown; the warnings have all.
                 faults.setdefault(name, fault)
     resources.problems[:] = [one for one in resources.problems if one not in held]
     resources.warnings.extend(f"{one} Its destination is held until then." for one in held)
@@ -318,7 +303,6 @@ def hold_faulty(
 def _faults(
     problem: Problem, resources: Resources, users: Mapping[str, Mapping[str, HoldCause]]
 ) -> dict[str, DestinationFault]:
-    """The faults that a problem is, by destination; none where it may concern others."""
     kind, _, name = problem.resource.partition("/")
     if kind == "ListenerDestination":
         resource = resources.by_kind[kind].get(name)
@@ -341,7 +325,6 @@ def _cause(problem: Problem, resource: Resource) -> HoldCause | None:
 
 
 def _may_be_host(url: str | None) -> bool:
-    """Whether the host of a URL can be one at all; that of a URL in a Secret (None) may."""
     if url is None:
         return True
     try:
@@ -352,12 +335,10 @@ def _may_be_host(url: str | None) -> bool:
 
 
 def _line(problem: Problem) -> str:
-    # Without the value: a URL may hold a password.
     return f"{problem.field}: {problem.message}. {problem.remedy}"
 
 
 def _users(resources: Resources) -> dict[str, dict[str, HoldCause]]:
-    """The destinations that name a Secret, by its name, with the fault that it causes there."""
     users: dict[str, dict[str, HoldCause]] = {}
     for name, resource in resources.by_kind["ListenerDestination"].items():
         if not may_be_built(resource):

@@ -1,9 +1,6 @@
-"""Levels of the schema: fields that older deliverers do not know.
-
-A deliverer refuses a configuration with an unknown field and keeps its last good one. So each new
-field belongs to a level, each deliverer reports its level, and the operator omits the fields that
-the oldest deliverer of a service does not know.
-"""
+"""Schema levels: fields that older deliverers do not know. A deliverer refuses a configuration with
+an unknown field. So each new field belongs to a level, deliverers report their level, and the
+operator omits what the oldest deliverer of a service does not know."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,10 +8,10 @@ from typing import Any
 from pillion_sidecar.config.schema.common import RemovalAction
 from pillion_sidecar.config.schema.destination import WITHHELD_URL
 
-#: The level of the first release, and of a deliverer that reports none.
+#: The first release; also of a deliverer that reports no level.
 FIRST_LEVEL = 1
-#: The fields of ``spec`` that a level added, by kind. Without one an older deliverer behaves as its
-#: own version does, or as ``_INSTEAD`` says.
+#: Fields of ``spec`` added by level and kind. Without one, an older deliverer keeps its own
+#: behavior, or follows ``_INSTEAD``.
 ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
     2: {
         "IndicationService": (("classes",), ("mof",), ("mofFrom",)),
@@ -22,20 +19,19 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
         "ListenerDestination": (("destinationFrom",), ("tls", "allowCommonName")),
     }
 }
-#: Replacements for fields without which a resource would be invalid or harmful: the destination
-#: waits, and no subscription ends. The first release acts on ``onFatalErrorPolicy`` at once.
+#: Replacements where omission would be invalid or harmful: the destination waits, and no
+#: subscription ends. The first release acts on ``onFatalErrorPolicy`` at once.
 _INSTEAD: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("destinationFrom",): {"destination": WITHHELD_URL, "suspended": True},
     ("failureTriggerTimeIntervalSeconds",): {"onFatalErrorPolicy": RemovalAction.IGNORE.value},
 }
-#: The level of this version.
 LEVEL = max(ADDED)
 
 
 def without_newer(
     resource: Mapping[str, Any], *, level: int
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return a resource for a deliverer of a level, and the fields that are omitted or replaced."""
+    """Return a resource for a deliverer of a level, and the omitted or replaced fields."""
     spec: Mapping[str, Any] = resource.get("spec") or {}
     left_out = []
     for path in _newer(str(resource["kind"]), level):
@@ -51,7 +47,6 @@ def without_newer(
 
 
 def suspends(left_out: Collection[str]) -> bool:
-    """Whether a destination without these fields, as ``without_newer`` names them, waits."""
     waiting = (path for path, instead in _INSTEAD.items() if "suspended" in instead)
     return any(f"spec.{'.'.join(path)}" in left_out for path in waiting)
 
@@ -63,7 +58,6 @@ def _newer(kind: str, level: int) -> Iterator[tuple[str, ...]]:
 
 
 def _without(spec: Mapping[str, Any], path: tuple[str, ...]) -> tuple[Mapping[str, Any], bool]:
-    """``spec`` without a field, and whether it was there."""
     name, *rest = path
     if name not in spec:
         return spec, False

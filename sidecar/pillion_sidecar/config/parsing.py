@@ -1,7 +1,4 @@
-"""From documents to resources: each one checked by itself. Pure.
-
-How resources fit together is for :mod:`pillion_sidecar.config.resolving`.
-"""
+"""Documents to resources, each checked by itself."""
 
 import base64
 import binascii
@@ -26,32 +23,28 @@ from pillion_sidecar.config.validation import (
     top_field_remedy,
 )
 
-#: The first fields of all documents.
 _BEGINNING = ("apiVersion", "kind")
-#: The most characters of a resource's name that a complaint shows.
 _LONGEST_NAME = 253
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a file: its JSON value and the line of each value by path."""
+    """A document of a file: its JSON value, and the line of each value by path."""
 
     file: str
     value: Any
     lines: Mapping[Path, int] = field(default_factory=dict)
-    #: Where in ``lines`` the value lies; not empty for an item of a List.
+    #: Path of the value in ``lines``; not empty for an item of a List.
     prefix: Path = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a resource, for problems with it."""
-
     document: Document
     resource: str = ""
 
     def line(self, path: Path) -> int:
-        """The line of the value at ``path``, or of the nearest one around it; 0: unknown."""
+        """Return the line of the value at ``path`` or the nearest around it; 0: unknown."""
         full = (*self.document.prefix, *path)
         lines = self.document.lines
         return next(
@@ -77,11 +70,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A resource with a good name: ``spec`` is checked and its defaults are filled in.
-
-    A flawed one is kept too, so that what else is wrong with it, and with what refers to it, can
-    be said at once.
-    """
+    """A resource with a valid name and defaults filled in. An invalid one is kept, so that further
+    problems with it and with references to it are reported too."""
 
     kind: Kind
     name: str
@@ -90,14 +80,11 @@ class Resource:
     #: Seconds since the epoch.
     created_at: float | None
     spec: Mapping[str, Any]
-    #: Whether nothing was complained of.
     valid: bool
-    #: The fields of ``spec`` that were complained of.
     flawed: frozenset[str]
     place: Place
 
     def sound(self, field: str) -> bool:
-        """Whether ``spec`` has this field without a problem."""
         return field in self.spec and field not in self.flawed
 
 
@@ -105,7 +92,6 @@ class Resource:
 class Secret:
     name: str
     namespace: str | None
-    #: Whether it carries the label that lets a destination use it.
     permitted: bool
     data: Mapping[str, bytes]
     place: Place
@@ -119,17 +105,14 @@ _R = TypeVar("_R", Resource, Secret)
 
 @dataclass(slots=True)
 class Resources:
-    """Everything that was read: resources by kind and name, and the problems."""
-
     by_kind: dict[str, dict[str, Resource]] = field(
         default_factory=lambda: {kind.name: {} for kind in KINDS}
     )
     secrets: dict[str, Secret] = field(default_factory=dict)
-    #: Files of class declarations: their text by name.
     mof: dict[str, str] = field(default_factory=dict)
-    #: Documents of other APIs with one of our kinds: kind and name, with the position.
+    #: Documents of other APIs with one of our kinds: (kind, name) to position.
     ignored: dict[tuple[str, str], str] = field(default_factory=dict)
-    #: Whether a document may be a resource that others refer to, and does not say which.
+    #: Whether a document without a usable name may be the target of references.
     unidentified: bool = False
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -147,7 +130,7 @@ class Resources:
 
 
 def parse_documents(documents: Iterable[Document]) -> Resources:
-    """Check each document by itself. Raises nothing: ``problems`` has what is wrong."""
+    """Check each document. Never raises: see ``problems``."""
     resources = Resources()
     for document in _items(documents):
         _parse(document, resources)
@@ -197,7 +180,7 @@ def _kind_names() -> list[str]:
 
 
 def _ignore(document: Document, resources: Resources) -> None:
-    """Warn of a document of another API, which may have been meant for this one."""
+    """Warn of a document of another API that may have been meant for this one."""
     place, value = Place(document), document.value
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -211,7 +194,6 @@ def _ignore(document: Document, resources: Resources) -> None:
 
 
 def _check_beginning(document: Document, version: str, resources: Resources) -> None:
-    """Complain of all that is wrong with ``apiVersion`` and ``kind``."""
     remedies = {
         "apiVersion": f"Write {version}.",
         "kind": f"Write one of {', '.join(_kind_names())}.",
@@ -259,7 +241,6 @@ def _add_resource(document: Document, kind: Kind, resources: Resources) -> None:
             uid=metadata.get("uid"),
             created_at=created_at,
             spec=spec,
-            # apiVersion was checked before.
             valid=complaints.count == 0,
             flawed=frozenset(complaints.flawed),
             place=place,
@@ -276,8 +257,7 @@ _Collect = Callable[[str, Path, object, str, str], None]
 
 
 def _in_its_place(kind: Kind, beside: Mapping[str, Any], collect: _Collect) -> _Collect:
-    """Report fields beside ``spec`` at their own position, and unknown fields with the right
-    one."""
+    """Report fields beside ``spec`` at their own position."""
 
     def located(reason: str, path: Path, value: object, message: str, remedy: str) -> None:
         if reason == "UnknownField" and len(path) > 1:
@@ -364,7 +344,7 @@ def _add_secret(document: Document, resources: Resources) -> None:
 
 def _secret_data(value: Mapping[str, Any], complaints: Complaints) -> dict[str, bytes]:
     data: dict[str, bytes] = {}
-    # stringData wins where both have a key, as in the API server.
+    # stringData wins over data, as in the API server.
     for section, decode in (("data", _decoded), ("stringData", str.encode)):
         given = value.get(section) or {}
         if not isinstance(given, dict):

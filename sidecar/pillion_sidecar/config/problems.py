@@ -1,33 +1,23 @@
-"""The problems of a configuration, each with its position and remedy."""
-
 import re
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What may be no printable character; the rest is ASCII that is.
+#: Candidates for escaping; the rest is printable ASCII.
 _SUSPECT = re.compile(r"[^ -~]")
 _LAST_OF_PLANE = 0xFFFF
-#: The reason where a rendered configuration's files are not all there: it may still be written.
+#: Files of a rendered configuration are missing; it may still be written.
 INCOMPLETE = "Incomplete"
-#: The reason where a folder holds nothing to read.
+#: The folder holds nothing to read.
 EMPTY = "Empty"
-#: The reason where a URL names a host that the deliverer does not allow.
 ADDRESS_NOT_PERMITTED = "AddressNotPermitted"
 
 
 def escape_controls(text: str) -> str:
-    """Return ``text`` with each character that is not printable written as JSON writes it:
-    ``\\u202e``.
-
-    These are the control characters C0, DEL and C1, the line ends NEL, LS and PS, the marks of
-    writing direction and all other format characters, surrogates, and what Unicode has not
-    assigned.
-
-    So text of others in a line for people, or for a log, moves no cursor, begins no line and does
-    not turn the direction of writing.
-    """
+    """Escape each character that is not printable as JSON does (``\\u202e``), so that foreign text
+    in a log or terminal moves no cursor, begins no line and does not reverse the writing
+    direction."""
     return text if text.isprintable() else _SUSPECT.sub(_escaped, text)
 
 
@@ -46,25 +36,23 @@ def _escaped(found: re.Match[str]) -> str:
 class Problem:
     """One problem. Its texts never contain data of a Secret."""
 
-    #: One CamelCase word for programs: Invalid, Required, UnknownField, Duplicate, NotFound,
+    #: CamelCase word for programs: Invalid, Required, UnknownField, Duplicate, NotFound,
     #: CredentialsNotPermitted, CredentialsUnusable, AddressNotPermitted, Unreadable, Corrupt,
     #: Incomplete, Empty, InternalError.
     reason: str
-    #: What is wrong, without a full stop.
+    #: No full stop.
     message: str
-    #: What to do about it: a sentence.
+    #: A sentence.
     remedy: str
-    #: The file; empty: none.
     file: str = ""
-    #: Line of the file, from 1; 0: not known.
+    #: From 1; 0: unknown.
     line: int = 0
-    #: ``Kind/name``; empty when it is not known.
+    #: ``Kind/name``, or empty.
     resource: str = ""
-    #: Path of the field, such as ``spec.retry.attempts``.
     field: str = ""
-    #: The value complained of, shortened; empty when there is none to show.
+    #: Shortened; may be empty.
     value: str = ""
-    #: Whether it may pass with the files as they are: the system could not read them just now.
+    #: Whether a new read may succeed with the files as they are.
     may_pass: bool = False
 
     def __str__(self) -> str:
@@ -74,16 +62,12 @@ class Problem:
         return escape_controls(f"{where}: {self.message}{value}. {self.remedy}".removeprefix(": "))
 
 
-#: Maximum number of problems, and of warnings, in the text of an error.
 MOST_TOLD = 100
 
 
 class ConfigurationError(Exception):
-    """A configuration that cannot be used, with all that is wrong with it.
-
-    The text of the error has the first :data:`MOST_TOLD` problems, and as many warnings: a warning
-    may say what a problem comes from.
-    """
+    """A configuration that cannot be used. Its text has the first :data:`MOST_TOLD` problems and
+    warnings: a warning may explain a problem."""
 
     def __init__(self, problems: Iterable[Problem], *, warnings: Iterable[str] = ()) -> None:
         self.problems = tuple(problems)
@@ -102,7 +86,6 @@ class ConfigurationError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether reading the same files again may end otherwise."""
         return any(problem.may_pass for problem in self.problems)
 
     @property
@@ -111,18 +94,13 @@ class ConfigurationError(Exception):
         return all(problem.reason in (INCOMPLETE, EMPTY) for problem in self.problems)
 
 
-#: The reason of a complaint about Pillion itself.
 INTERNAL_ERROR = "InternalError"
-#: Maximum number of calls in the problem about a defect.
 _CALLS = 5
 
 
 def defect(error: Exception) -> Problem:
-    """The complaint about an exception that no code expected.
-
-    It names the exception's type and the innermost calls. The exception's text may hold what a
-    Secret holds, so it is left out.
-    """
+    """Return the problem for an unexpected exception: its type and innermost calls, without its
+    text, which may hold a Secret's data."""
     calls = traceback.extract_tb(error.__traceback__)[-_CALLS:]
     places = " < ".join(f"{Path(call.filename).name}:{call.lineno}" for call in reversed(calls))
     return Problem(
@@ -133,12 +111,11 @@ def defect(error: Exception) -> Problem:
     )
 
 
-#: Maximum number of characters of a value in a problem.
 _SHOWN = 80
 
 
 def show(value: object) -> str:
-    """``value`` as a complaint shows it: one line, shortened."""
+    """Return ``value`` on one line, shortened."""
     match value:
         case None:
             return ""

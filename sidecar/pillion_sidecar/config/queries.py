@@ -1,4 +1,4 @@
-"""Whether a filter's query is understood, asked while a configuration is loaded."""
+"""Checks filters' queries while a configuration is loaded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,29 +6,26 @@ from dataclasses import dataclass
 from pillion_cim.filters import FilterError, compile_filter
 from pillion_cim.schema import ClassDeclaration, Schema, extend, nearest
 
-#: Sets of declared classes whose checks are kept.
 _MOST_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterProblem:
-    """What is wrong with a query; line and column within it count from 1."""
+    """A problem in a query; line and column count from 1."""
 
     message: str
     remedy: str
     line: int
     column: int
-    #: Whether the query is in force, but may not do what its author intends.
+    #: The query is in force, but may not do what its author intends.
     is_warning: bool = False
 
 
-#: Gets query and language; None: the query is understood.
+#: Gets query and language; returns None if the query is valid.
 CheckQuery = Callable[[str, str], FilterProblem | None]
 
 
 def query_checker(schema: Schema) -> CheckQuery:
-    """A check that compiles the query against the classes of ``schema``."""
-
     def check_query(query: str, language: str) -> FilterProblem | None:
         try:
             compiled = compile_filter(query, language=language, schema=schema)
@@ -40,7 +37,7 @@ def query_checker(schema: Schema) -> CheckQuery:
                 column=error.column,
             )
         if compiled.properties is not None:
-            # Delivering all properties to one who asked for some would be wrong without a word.
+            # Silently delivering all properties where some were selected would be wrong.
             return FilterProblem(
                 message="a list of properties is not applied yet: all would be delivered",
                 remedy="Write SELECT * FROM ….",
@@ -68,7 +65,7 @@ def _unknown(classes: tuple[str, ...], schema: Schema) -> FilterProblem | None:
 
 
 class Queries:
-    """Checks queries against the schema's classes and those that a service declares."""
+    """Checks queries against the schema's and a service's classes."""
 
     def __init__(
         self, schema: Schema, *, checker: Callable[[Schema], CheckQuery] = query_checker
@@ -78,11 +75,7 @@ class Queries:
         self._kept: dict[tuple[ClassDeclaration, ...], CheckQuery] = {}
 
     def declaring(self, classes: tuple[ClassDeclaration, ...]) -> CheckQuery:
-        """Return the check for a service that declares ``classes``.
-
-        Raises:
-            DeclarationError: a class cannot be declared so.
-        """
+        """Raises DeclarationError if a class cannot be declared."""
         check = self._kept.pop(classes, None)
         if check is None:
             check = self._checker(extend(self._schema, classes))

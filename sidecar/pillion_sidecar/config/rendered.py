@@ -1,9 +1,6 @@
-"""A configuration as a few files, which the operator writes into Secrets and a pod mounts.
-
-The text is a ``v1 List`` in JSON, compressed and cut into parts, each small enough for one Secret.
-File names contain the revision, a digest of the text, so files of several revisions can be mixed. A
-revision is used only when it is complete. Pure: no I/O.
-"""
+"""A configuration as files that the operator writes into Secrets and a pod mounts. A ``v1 List`` in
+JSON, compressed and cut into parts. File names contain the revision (a digest), so files of several
+revisions can be mixed; only a complete revision is used."""
 
 import gzip
 import hashlib
@@ -14,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Bytes to a part. A Secret holds 1 MiB, its other keys and their names included.
+#: Bytes; a Secret holds 1 MiB including its other keys.
 PART_SIZE = 900_000
-#: The most parts: the Secrets that every pod mounts.
+#: The Secrets that every pod mounts.
 MOST_PARTS = 16
-#: The most bytes of text, as of a folder of resource files.
+#: The limit for a folder of resource files too.
 MOST_TEXT_BYTES = 64 * 1024 * 1024
 
 _NAME = re.compile(r"([0-9a-f]{16})\.part-([0-9]{2})-of-([0-9]{2})")
@@ -28,7 +25,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class TooLarge(Exception):
-    """The configuration does not fit; ``bytes`` is its size, ``most`` the limit."""
+    """The configuration has ``bytes`` bytes; the limit is ``most``."""
 
     def __init__(self, size: int, most: int, *, compressed: bool = True) -> None:
         how = " compressed" if compressed else ""
@@ -41,13 +38,11 @@ class TooLarge(Exception):
 
 
 class CorruptRevisionError(Exception):
-    """A complete revision whose files do not hold what their names say."""
+    """A complete revision whose content does not match its names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """A packed configuration: its revision, and its files in order."""
-
     revision: str
     files: tuple[tuple[str, bytes], ...]
 
@@ -57,8 +52,6 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpacked:
-    """A configuration read back: its revision, and its text."""
-
     revision: str
     text: str
 
@@ -67,30 +60,25 @@ class Unpacked:
 
 
 def render(resources: Iterable[Mapping[str, Any]]) -> str:
-    """The text of a configuration: the same for the same resources, in whatever order.
-
-    Each resource has ``kind`` and ``metadata.name``.
-    """
+    """Return the text; independent of the order. Each resource has ``kind`` and
+    ``metadata.name``."""
     ordered = sorted(resources, key=lambda one: (one["kind"], one["metadata"]["name"]))
     return render_items([item_text(resource) for resource in ordered])
 
 
 def item_text(resource: Mapping[str, Any]) -> str:
-    """The text of one resource, for a caller who keeps those that have not changed."""
+    """Return the text of one resource, for callers that cache unchanged ones."""
     return json.dumps(resource, sort_keys=True, separators=(",", ":"))
 
 
 def render_items(items: Sequence[str]) -> str:
-    """The text of a configuration of items that :func:`item_text` made.
-
-    They stand in the order that they are given in; :func:`render` sorts by kind and name.
-    """
-    # One to a line, for those who compare two revisions.
+    """Join items of :func:`item_text` in the given order; :func:`render` sorts them."""
+    # One item to a line, for diffs.
     return "\n".join((_HEAD, ",\n".join(items), _TAIL)) if items else _HEAD + _TAIL
 
 
 def revision_of(text: str) -> str:
-    """The revision of a text: the first 16 hex digits of its SHA-256 in UTF-8."""
+    """The first 16 hex digits of the text's SHA-256."""
     return _digest(text.encode())
 
 
@@ -99,17 +87,15 @@ def _digest(content: bytes) -> str:
 
 
 def pack(text: str, *, part_size: int = PART_SIZE, most_parts: int = MOST_PARTS) -> Rendered:
-    """Compress a text and cut it into files of at most ``part_size`` bytes.
-
-    The files are the same for the same text.
+    """Compress a text and cut it into files, deterministically.
 
     Raises:
-        TooLarge: it takes more than ``most_parts`` files, or more text than a deliverer reads.
+        TooLarge: more than ``most_parts`` files, or more text than a deliverer reads.
     """
     content = text.encode()
     if len(content) > MOST_TEXT_BYTES:
         raise TooLarge(len(content), MOST_TEXT_BYTES, compressed=False)
-    # No time in it: else the same text would make other files each time.
+    # No time, so that equal texts make equal files.
     packed = gzip.compress(content, compresslevel=6, mtime=0)
     if len(packed) > part_size * most_parts:
         raise TooLarge(len(packed), part_size * most_parts)
@@ -124,10 +110,7 @@ def is_part(name: str) -> bool:
 
 
 def complete_revisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The revisions all of whose files are there, each with their names in order.
-
-    They come in the order of their first files in ``names``; other names are left alone.
-    """
+    """Return complete revisions, each with its names in order, by their first file in ``names``."""
     numbers: dict[tuple[str, int], dict[int, str]] = {}
     for name in names:
         match = _NAME.fullmatch(name)
@@ -142,12 +125,10 @@ def complete_revisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def unpack(files: Mapping[str, bytes]) -> Unpacked | None:
-    """Read back the complete revision among ``files``; None: none is complete (yet).
-
-    Where several are, the one whose file comes first in ``files``.
+    """Return the first complete revision in ``files``, or None.
 
     Raises:
-        CorruptRevisionError: the files do not hold what their names say.
+        CorruptRevisionError: the content does not match the names.
     """
     for revision, names in complete_revisions(files).items():
         content = _decompressed(revision, b"".join(files[name] for name in names))
@@ -163,7 +144,7 @@ def unpack(files: Mapping[str, bytes]) -> Unpacked | None:
 def _decompressed(revision: str, packed: bytes) -> bytes:
     stream = zlib.decompressobj(wbits=31)
     try:
-        # Never more than the bound, whatever a few bytes claim to hold.
+        # Bounded, whatever the compressed bytes claim.
         content = stream.decompress(packed, MOST_TEXT_BYTES + 1)
     except zlib.error:
         raise CorruptRevisionError(f"revision {revision} is not in gzip's form") from None
@@ -176,13 +157,8 @@ def _decompressed(revision: str, packed: bytes) -> bytes:
 
 
 def items(text: str) -> Iterator[Any]:
-    """Yield the items of a rendered text, one at a time.
-
-    One at a time, since reading all at once would hold up every other thread for as long.
-
-    Raises:
-        ValueError: the text is no rendered configuration.
-    """
+    """Yield items one at a time: parsing all at once would block every other thread. Raises
+    ValueError if the text is no rendered configuration."""
     if not text.startswith(_HEAD):
         raise ValueError("it does not begin like a rendered configuration")
     decode = json.JSONDecoder().raw_decode

@@ -1,6 +1,4 @@
-"""From checked resources to the configuration that a deliverer runs on: references, the service's
-defaults, addresses. Pure.
-"""
+"""Checked resources to a configuration: references, defaults of the service, addresses."""
 
 import difflib
 import hashlib
@@ -39,23 +37,21 @@ from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.config.validation import Path
 from pillion_sidecar.protocols import FALLBACK
 
-#: DSP1054's default retry, for the unset fields if any retry field is set.
+#: Values for unset fields if any retry field is set.
 DSP1054 = RetryPolicy()
-#: maximumIntervalSeconds of a destination that sets only other retry fields.
+#: Default maximumIntervalSeconds of a destination that sets another retry field.
 LONGEST_WAIT_SECONDS = 3600.0
 
 
 def build_service(
     resource: Resource, *, classes: tuple[ClassDeclaration, ...] = ()
 ) -> IndicationService:
-    """The service of a checked IndicationService; ``classes`` are all that it declares."""
     limit = resource.spec["deliverer"]["storage"].get("sizeLimit")
     return build(
         IndicationService,
         resource.spec,
         name=resource.name,
         classes=classes,
-        # Part of a byte is none.
         storage_bytes=None if limit is None else int(amount(limit)),
     )
 
@@ -69,10 +65,8 @@ def build_destination(
     credentials: Credentials | None,
     secret_url: str | None,
 ) -> ListenerDestination:
-    """The destination of a checked ListenerDestination, with the service's defaults.
-
-    ``secret_url``: what the Secret of ``destinationFrom`` holds, where it can be used.
-    """
+    """Build a destination with the service's defaults. ``secret_url``: from the Secret of
+    ``destinationFrom``, if usable."""
     spec = resource.spec
     inherited = {
         "queueSize": service.queue_size,
@@ -84,7 +78,7 @@ def build_destination(
         {**{name: value for name, value in inherited.items() if value is not None}, **spec},
         name=resource.name,
         uid=uid,
-        # A destination with a fault in these is held: nothing is sent to it.
+        # A destination with a fault in these is held.
         destination=(spec["destination"] if resource.sound("destination") else secret_url or ""),
         url_is_secret="destinationFrom" in spec,
         protocol=spec["protocol"] if resource.sound("protocol") else FALLBACK,
@@ -101,11 +95,7 @@ def build_destination(
 def written_retry(
     spec: Mapping[str, Any], *, attempts: int | None, interval_seconds: float | None
 ) -> RetryPolicy | None:
-    """The retry that a destination's ``retry`` and its service's ``attempts`` and
-    ``interval_seconds`` come to: where any field is written, the others are DSP1054's (S0.7).
-
-    None: no field is written.
-    """
+    """Return the written retry; unset fields are DSP1054's (S0.7). None: no field is written."""
     written = dict(spec)
     if attempts is not None:
         written.setdefault("attempts", attempts)
@@ -119,17 +109,12 @@ def written_retry(
 
 
 CLASSES, MOF, MOF_FROM = "classes", "mof", "mofFrom"
-#: The default service of subscriptions and deliverers.
 DEFAULT_SERVICE = "default"
-#: Filters with a warning of their own.
 MOST_WARNINGS = 20
-#: Maximum number of names to compare an unknown one with.
 MOST_COMPARED = 1000
 
 
 class DeclaredClasses:
-    """The declarations with their positions."""
-
     def __init__(self, service: Resource | None, files: Mapping[str, str]) -> None:
         self.problems: list[Problem] = []
         self._service = service
@@ -169,7 +154,7 @@ class DeclaredClasses:
 
     def problem(self, class_name: str, message: str, remedy: str) -> Problem:
         found = [place for place in self._places if place[0].name == class_name]
-        # The last is the one that is there twice.
+        # The last is the duplicate.
         _, file, path = found[-1] if found else (None, "", ("spec", CLASSES))
         return self._problem(file, path, class_name, f"{class_name[:80]}: {message}", remedy)
 
@@ -188,17 +173,15 @@ def resolve(
     revision: str | None = None,
     may_be_held: Collection[str] | None = (),
 ) -> Configuration:
-    """Put ``resources`` together for the service named ``service``.
+    """Resolve ``resources`` for one service.
 
-    None takes the only one there is, or, where there is none, one of defaults named ``default``.
-    ``may_be_held`` names the destinations whose faults are warnings, since the destination is
-    held; None: all of them. For others a fault is a problem.
-    ``revision`` names it where whoever made the resources has; None has it worked out.
-    All destinations and filters are in the configuration; of subscriptions those of the service,
-    and those that other services relay or hand over to it.
+    ``service`` None: the only one, or defaults named ``default``. ``may_be_held``: destinations
+    whose faults are warnings, since they are held (None: all). ``revision`` None: computed. The
+    result has all destinations and filters, and the subscriptions of the service and those relayed
+    or handed over to it.
 
     Raises:
-        ConfigurationError: with all problems, those that ``resources`` came with included.
+        ConfigurationError: with all problems, those of ``resources`` included.
     """
     resolver = _Resolver(resources, addresses=addresses, queries=queries)
     resolver.check_namespaces()
@@ -238,13 +221,12 @@ class _Resolver:
         self._unknown_classes: list[str] = []
         self._queries = queries
         self._check_query = queries.declaring(())
-        # A file that could not be read may contain the target of a reference.
+        # An unreadable file may contain the target of a reference.
         self._complete = not resources.unidentified and all(
             problem.reason not in ("Unreadable", EMPTY) for problem in resources.problems
         )
 
     def check_namespaces(self) -> None:
-        """All resources that name a namespace name the same."""
         named = [
             resource
             for kind in self._resources.by_kind.values()
@@ -283,7 +265,7 @@ class _Resolver:
         return IndicationService(name=name or DEFAULT_SERVICE, classes=classes)
 
     def _classes(self, service: Resource | None) -> tuple[ClassDeclaration, ...]:
-        """The classes that the service declares; filters are checked against them from now on."""
+        """Return the declared classes; filters are checked against them from now on."""
         declared = DeclaredClasses(service, self._resources.mof)
         self._resources.problems.extend(declared.problems)
         try:
@@ -333,7 +315,7 @@ class _Resolver:
     def _relayed(
         self, destination: ListenerDestination, service: IndicationService
     ) -> ListenerDestination:
-        """The destination as this deliverer sees it: whether it leaves it to a gateway."""
+        """Return the destination with ``relay_to`` set if a gateway delivers it."""
         through_gateway = destination.deliver_through is DeliverThrough.GATEWAY
         if not through_gateway or service.deliverer.mode is DelivererMode.GATEWAY:
             return destination
@@ -366,7 +348,6 @@ class _Resolver:
             )
 
     def filters(self) -> dict[str, IndicationFilter]:
-        """All filters, with checked queries."""
         built = {}
         for name, resource in self._filters.items():
             if resource.sound("query") and resource.sound("queryLanguage"):
@@ -397,8 +378,8 @@ class _Resolver:
     def subscriptions(
         self, service: IndicationService
     ) -> tuple[dict[str, IndicationSubscription], dict[str, IndicationSubscription]]:
-        """The subscriptions of the service, and those that are relayed or handed over to it; the
-        references of all are checked."""
+        """Return the service's subscriptions, and those relayed or handed over to it; check all
+        references."""
         own: dict[str, IndicationSubscription] = {}
         relayed: dict[str, IndicationSubscription] = {}
         for name, resource in self._resources.by_kind["IndicationSubscription"].items():
@@ -420,7 +401,6 @@ class _Resolver:
         return own, relayed
 
     def _check_gateway(self, resource: Resource, service: IndicationService) -> None:
-        """A destination that is delivered to through a gateway needs one."""
         if service.gateway is not None or service.deliverer.mode is DelivererMode.GATEWAY:
             return
         name = resource.spec["destinationRef"]["name"] if resource.sound("destinationRef") else ""
@@ -486,7 +466,6 @@ class _Resolver:
 
 
 def _is_written(resource: Resource, field: str) -> bool:
-    """Whether the document of a resource sets this field."""
     spec = resource.place.document.value.get("spec")
     return isinstance(spec, dict) and spec.get(field) is not None
 
@@ -498,7 +477,7 @@ def _uid(resource: Resource) -> str:
 
 
 def _revision(resources: Resources, service: IndicationService) -> str:
-    """A digest of everything that the configuration was made from, and of nothing else."""
+    """Return a digest of everything that the configuration was made from."""
     content: dict[str, Mapping[str, Any]] = {
         f"{kind}/{name}": {"uid": resource.uid, "at": resource.created_at, "spec": _spec(resource)}
         for kind, known in resources.by_kind.items()
@@ -519,7 +498,7 @@ def _revision(resources: Resources, service: IndicationService) -> str:
 
 
 def _spec(resource: Resource) -> Mapping[str, Any]:
-    """The spec as JSON; a flawed field is written as its repr."""
+    """Return the spec as JSON; an invalid field as its repr."""
     if not resource.flawed:
         return resource.spec
     return {

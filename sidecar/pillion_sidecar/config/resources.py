@@ -1,8 +1,4 @@
-"""The resources that configure a deliverer, as values: parsed, defaulted and valid.
-
-Attributes are the fields of ``pillion.dev/v1alpha1`` (DSP1054's names) in snake case; times are
-seconds. Each kind's module in :mod:`pillion_sidecar.config.schema` declares them.
-"""
+"""The configuration of a deliverer as values: parsed, defaulted and valid. Times are in seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,24 +14,21 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """One complete revision of the configuration of a deliverer.
-
-    Each subscription names a filter and a destination that are present, and this service.
-    """
+    """One revision. Each subscription's filter, destination and service are present."""
 
     revision: str
     service: IndicationService = field(default_factory=IndicationService)
     destinations: Mapping[str, ListenerDestination] = field(default_factory=dict)
     filters: Mapping[str, IndicationFilter] = field(default_factory=dict)
     subscriptions: Mapping[str, IndicationSubscription] = field(default_factory=dict)
-    #: Subscriptions of other services whose sidecars relay or hand over to this gateway, by name.
-    #: Relayed indications name them by uid, since the sidecars have applied the filters.
+    #: Subscriptions of other services that relay or hand over to this gateway, by name. Relayed
+    #: indications name them by uid: the sidecars have applied the filters.
     relayed: Mapping[str, IndicationSubscription] = field(default_factory=dict)
-    #: Warnings from reading, as sentences for a log.
+    #: Sentences for a log.
     warnings: tuple[str, ...] = ()
-    #: Destinations that are held because of a fault.
+    #: Destinations held because of a fault.
     held: frozenset[str] = frozenset()
-    #: Why the last good versions of filters stay in force, by name of the filter.
+    #: Filters whose last good version stays in force: name to reason.
     kept_filters: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -44,10 +37,8 @@ class Configuration:
 
 
 def reuse(configuration: Configuration, before: Configuration | None) -> Configuration:
-    """The same configuration with equal values taken from ``before``.
-
-    The thread that applies it can then compare by identity; the loading thread compares by value.
-    """
+    """Replace equal values by those of ``before``, so that the thread that applies the
+    configuration can compare by identity."""
     if before is None:
         return configuration
     return replace(

@@ -1,7 +1,5 @@
-"""Checks a value against the schema: types, bounds, unknown fields, defaults, rules. Pure.
-
-A value that passes here passes the CRD, and the other way round: both come from one declaration.
-"""
+"""Checks a value against the schema: types, bounds, unknown fields, defaults, rules. It accepts
+exactly what the CRD accepts."""
 
 import difflib
 import re
@@ -28,7 +26,7 @@ from pillion_sidecar.config.schema.fields import (
 Path = tuple[str | int, ...]
 
 _QUANTITY = re.compile(QUANTITY)
-#: Bytes in the ways that people write them: 1GB, 1 GiB, 512 mb, 2g.
+#: Common spellings of bytes: 1GB, 1 GiB, 512 mb, 2g.
 _MISSPELT_QUANTITY = re.compile(r"(?P<number>[0-9.]+) *(?P<unit>[kmgtpeKMGTPE])[iI]?[bB]?")
 _BEYOND_INT64 = 2**63
 
@@ -38,12 +36,11 @@ def _is_quantity(text: str) -> bool:
 
 
 class Complaints:
-    """Collects what is wrong, by path. ``sink`` gets reason, path, value, message, remedy."""
+    """Collects problems by path. ``sink`` gets reason, path, value, message, remedy."""
 
     def __init__(self, sink: Callable[[str, Path, object, str, str], None]) -> None:
         self._sink = sink
         self.count = 0
-        #: The fields of ``spec`` that were complained of.
         self.flawed: set[str] = set()
 
     def add(
@@ -55,11 +52,8 @@ class Complaints:
 
 
 def check(kind: FieldType, value: Any, path: Path, complaints: Complaints) -> Any:
-    """Return ``value`` with defaults filled in, having complained of all that is wrong with it.
-
-    Rules of a node are asked only where the node itself and all below it are sound. As in the API
-    server, a null counts as left out.
-    """
+    """Return ``value`` with defaults, after reporting all problems. Rules run only on valid nodes.
+    As in the API server, null counts as absent."""
     before = complaints.count
     checked = _check(kind, value, path, complaints)
     if isinstance(kind, RULED) and complaints.count == before:
@@ -119,7 +113,7 @@ def _text(kind: Text, value: Any, path: Path, complaints: Complaints) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    # 3.0 is a whole number to JSON Schema, and to the API server as far as 64 bits hold it.
+    # 3.0 is an integer in JSON Schema, and in the API server within 64 bits.
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _BEYOND_INT64
     return int(value) if is_whole else value
 
@@ -157,7 +151,7 @@ def _quantity(value: Any, path: Path, complaints: Complaints) -> Any:
 
 
 def _quantity_remedy(value: str | int, path: Path) -> str:
-    """What to write instead: ``1G or 1Gi`` for ``1 GB``."""
+    """``1G or 1Gi`` for ``1 GB``."""
     of_cpu = path[-1:] == ("cpu",)
     found = None if of_cpu else _MISSPELT_QUANTITY.fullmatch(str(value)[:LONGEST_QUANTITY])
     if found is not None:
@@ -221,7 +215,7 @@ def _struct(kind: Struct, value: Any, path: Path, complaints: Complaints) -> Any
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """What may have been meant by an unknown name, as a sentence."""
+    """Return a sentence with the most similar known name."""
     lowered = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name[:100].lower(), lowered, n=1, cutoff=0.6)
     if near:
@@ -230,22 +224,20 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def dotted(path: Path) -> str:
-    """A path as it is written in complaints: ``spec.sourceNamespaces[0]``."""
+    """``spec.sourceNamespaces[0]``."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step[:100]}"
     return text.removeprefix(".")
 
 
-#: The fields of every resource.
 TOP_FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
-#: Fields of ``metadata`` that are often misplaced.
+#: Often misplaced.
 _METADATA = frozenset({"name", "namespace", "labels", "annotations"})
-#: Fields this deep below ``spec`` are found; further down many have one name.
+#: Deeper fields often share a name.
 _DEEPEST = 2
-#: The most places that an answer names.
 _MOST_PLACES = 3
-#: The same field under the name of another kind.
+#: Names in other kinds.
 _SYNONYMS = {
     ("ListenerDestination", "deliveryRetryAttempts"): "spec.retry.attempts",
     ("ListenerDestination", "deliveryRetryIntervalSeconds"): "spec.retry.intervalSeconds",
@@ -259,13 +251,11 @@ _SYNONYMS = {
 
 
 def beside_spec(kind: Kind, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ``spec`` that stand beside it."""
     known = {field.name for field in kind.spec.fields}
     return {name: item for name, item in value.items() if name in known and name not in TOP_FIELDS}
 
 
 def top_field_remedy(kind: Kind, name: str) -> str:
-    """What to do about an unknown field beside ``spec``."""
     if name in _METADATA:
         return "Indent it under metadata."
     known = [field.name for field in kind.spec.fields]
@@ -280,7 +270,7 @@ def top_field_remedy(kind: Kind, name: str) -> str:
 
 
 def misplaced_remedy(kind: Kind, path: Path) -> str | None:
-    """What to do about an unknown field at ``path`` in ``spec``; None: nothing is known of it."""
+    """Return the remedy for an unknown field, or None."""
     name = str(path[-1])
     if len(path) == _DEEPEST and name in _METADATA:
         return "Write it under metadata."
@@ -312,7 +302,7 @@ def _paths(struct: Struct, path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _places() -> dict[str, list[tuple[str, str]]]:
-    """The places of each field: the kind, and the path in it."""
+    """Field to (kind, path)."""
     found: dict[str, list[tuple[str, str]]] = {}
     for kind in KINDS:
         for name, path in _paths(kind.spec, ("spec",)):

@@ -1,9 +1,6 @@
-"""YAML (and so JSON) documents with line numbers, read with bounds.
-
-Built on the parser's events rather than on its objects: the depth is bounded whatever the parser
-is written in, duplicate keys are seen, aliases (and with them alias bombs) never arise, and scalars
-follow the YAML 1.2 core schema, so ``on`` is a text and ``1:30`` is no number.
-"""
+"""YAML and JSON documents with line numbers, bounded. Built on parser events: depth is bounded,
+duplicate keys are seen, aliases are refused, and scalars follow the YAML 1.2 core schema (``on`` is
+a text, ``1:30`` no number)."""
 
 import re
 from collections.abc import Iterator
@@ -12,9 +9,8 @@ from typing import Any
 
 import yaml
 
-#: How deep objects and lists may lie in each other.
+#: Maximum nesting of objects and lists.
 DEEPEST = 32
-#: The most values in one file.
 MOST_NODES = 1_000_000
 
 Path = tuple[str | int, ...]
@@ -35,7 +31,7 @@ _CHECK = "Check the indentation and the quotes around here."
 
 
 class StreamError(Exception):
-    """A stream that cannot be read: what is wrong, the remedy, and the line (from 1; 0 unknown)."""
+    """Problem, remedy and line (from 1; 0: unknown)."""
 
     def __init__(self, message: str, *, remedy: str, line: int) -> None:
         super().__init__(message)
@@ -46,7 +42,7 @@ class StreamError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class YAMLDocument:
-    """One document: its JSON value, and the line (from 1) of each value by its path."""
+    """A JSON value, and the line (from 1) of each value by path."""
 
     value: Any
     lines: dict[Path, int]
@@ -54,8 +50,6 @@ class YAMLDocument:
 
 @dataclass(slots=True)
 class _Open:
-    """A container that is being filled."""
-
     value: dict[str, Any] | list[Any]
     path: Path
     key: str | None = None
@@ -132,13 +126,13 @@ def _scalar(event: yaml.ScalarEvent, line: int) -> Any:
             remedy="Write plain values, without tags.",
             line=line,
         )
-    # The first of the two says that no quotes were used.
+    # The first is true for a scalar without quotes.
     plain = event.tag is None and event.implicit[0]
     return plain_scalar(event.value) if plain else event.value
 
 
 def plain_scalar(text: str) -> Any:
-    """The value of an unquoted scalar, by the YAML 1.2 core schema."""
+    """Resolve an unquoted scalar by the YAML 1.2 core schema."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
@@ -153,11 +147,7 @@ def plain_scalar(text: str) -> Any:
 
 
 def read_documents(text: str) -> Iterator[YAMLDocument]:
-    """Yield the documents of a YAML or JSON text, empty ones left out.
-
-    Raises:
-        StreamError: at the first thing that cannot be read; what follows it is not looked at.
-    """
+    """Yield nonempty documents. Raises StreamError at the first error."""
     try:
         yield from _documents(text)
     except yaml.MarkedYAMLError as error:

@@ -1,7 +1,5 @@
-"""The four kinds of ``pillion.dev/v1alpha1``, described once.
-
-Validation, the CRDs in ``crds/`` and ``docs/reference/resources.md`` all come from here.
-"""
+"""The four kinds of ``pillion.dev/v1alpha1``; validation, CRDs and ``docs/reference/resources.md``
+come from here."""
 
 from pillion_sidecar.config.schema.destination import LISTENER_DESTINATION
 from pillion_sidecar.config.schema.filter import INDICATION_FILTER
@@ -11,9 +9,9 @@ from pillion_sidecar.config.schema.subscription import INDICATION_SUBSCRIPTION
 GROUP = "pillion.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
-#: The label that a Secret must carry, with the value "true", to be used by a destination.
+#: Required, with the value "true", on a Secret that a destination uses.
 CREDENTIALS_LABEL = f"{GROUP}/credentials"
-#: The label of ConfigMaps with MOF: "true".
+#: On ConfigMaps with MOF: "true".
 CLASSES_LABEL = f"{GROUP}/classes"
 
 KINDS = (

@@ -15,33 +15,28 @@ from pillion_sidecar.config.schema.fields import (
     structure,
 )
 
-#: The kind of Secrets.
 SECRET = "Secret"
-#: RFC 1123 subdomain: what Kubernetes takes for the name of an object.
+#: RFC 1123 subdomain.
 DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 
 
 def cel_text(text: str) -> str:
-    """``text`` as a CEL string literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def cel_matches(operand: str, regex: str) -> str:
-    """CEL for "the whole of ``operand`` matches ``regex``"."""
     return f"{operand}.matches({cel_text(f'^(?:{regex})$')})"
 
 
 def whole(regex: str) -> Callable[[str], bool]:
-    """The same for this program."""
+    """The equivalent of ``cel_matches`` in Python."""
     pattern = re.compile(regex)
     return lambda text: pattern.fullmatch(text) is not None
 
 
 def matching(regex: str, *, message: str, remedy: str, when: str = "") -> Rule:
-    """A rule on a text: the whole of it matches ``regex``, or not the whole of it ``when``.
-
-    The expressions are in what RE2 (the API server's engine) and Python's ``re`` share.
-    """
+    """A rule: the whole text matches ``regex``, unless it matches ``when``. Expressions use what
+    RE2 and Python's ``re`` share."""
     wanted = whole(regex)
     concerned = whole(when) if when else None
     cel = cel_matches("self", regex)
@@ -54,7 +49,6 @@ def matching(regex: str, *, message: str, remedy: str, when: str = "") -> Rule:
 
 
 def unlike(regex: str, *, message: str, remedy: str) -> Rule:
-    """A rule on a text: the whole of it does not match ``regex``."""
     unwanted = whole(regex)
     return Rule(
         cel=f"!{cel_matches('self', regex)}",
@@ -67,13 +61,11 @@ def unlike(regex: str, *, message: str, remedy: str) -> Rule:
 def text_matching(
     regex: str, *, max_length: int, min_length: int = 1, message: str, remedy: str
 ) -> Text:
-    """A text whose whole matches ``regex``."""
     rules = (matching(regex, message=message, remedy=remedy),)
     return Text(min_length=min_length, max_length=max_length, rules=rules)
 
 
 def object_name(max_length: int = 253, *, rules: tuple[Rule, ...] = ()) -> Text:
-    """The name of an object in the same namespace, which ``rules`` may narrow."""
     return Text(
         min_length=1,
         max_length=max_length,
@@ -89,8 +81,7 @@ def object_name(max_length: int = 253, *, rules: tuple[Rule, ...] = ()) -> Text:
     )
 
 
-#: A service lends its name to objects that Kubernetes wants a DNS label for, such as the Service
-#: and the pods of a gateway.
+#: The name also names objects that need a DNS label, such as a gateway's Service and pods.
 SERVICE_NAME_RULES = (
     matching(
         "[^.]*",
@@ -103,8 +94,7 @@ SERVICE_NAME_RULES = (
         remedy="Choose another ending.",
     ),
 )
-#: With ``pillion-`` before it and a revision's hash behind it, the name is the value of a label
-#: that the StatefulSet of a gateway puts on its pods, and such a value has at most 63 characters.
+#: With ``pillion-`` and a revision's hash, the name is a label value (63 characters at most).
 SERVICE_NAME_LENGTH = 44
 
 
@@ -115,7 +105,6 @@ def reference(
     default: str | None = None,
     rules: tuple[Rule, ...] = (),
 ) -> Struct:
-    """A reference by name in the same namespace; ``rules`` are those that such names have."""
     return structure(
         Field(
             "name",
@@ -160,7 +149,6 @@ def _key_reference(kind: str, *, label: str, what: str, key: str) -> Struct:
 
 
 def secret_fields(struct: Struct) -> frozenset[str]:
-    """The names of the fields that hold a reference to a Secret, at any depth."""
     return frozenset(
         field.name
         for field in struct.fields
@@ -170,7 +158,7 @@ def secret_fields(struct: Struct) -> frozenset[str]:
 
 
 def secret_names(struct: Struct, value: JSONObject) -> set[str]:
-    """The names of the Secrets that an object refers to; it need not be checked."""
+    """The names of all Secrets in an object, checked or not."""
     if struct.refers_to == SECRET:
         return {value["name"]} if value.get("name") else set()
     names = set()
@@ -181,23 +169,22 @@ def secret_names(struct: Struct, value: JSONObject) -> set[str]:
     return names
 
 
-#: The longest wait between two attempts, in seconds: a week.
+#: A week.
 LONGEST_INTERVAL = 604_800
-#: The longest time that anything is kept or waited for, in seconds: ten years.
+#: Ten years.
 LONGEST_TIME = 315_360_000
-#: The most attempts after the original one.
+#: After the original one.
 MOST_ATTEMPTS = 10_000
-#: The most indications in one destination queue.
 LARGEST_QUEUE = 10_000_000
 
-#: Seconds between two attempts.
+#: Seconds.
 INTERVAL = Integer(minimum=1, maximum=LONGEST_INTERVAL)
-#: Seconds that something lasts; 0 has a meaning of its own.
+#: Seconds; 0 has a meaning of its own.
 TIME = Integer(minimum=0, maximum=LONGEST_TIME)
 
 
 class QueueFullPolicy(StrEnum):
-    """What happens to a full destination queue (S0.4 and the design's "Full queue")."""
+    """S0.4."""
 
     ADAPTIVE = "Adaptive"
     DISCARD_OLDEST = "DiscardOldest"
@@ -213,26 +200,22 @@ class RemovalAction(StrEnum):
 
 
 def immutable(name: str, *, message: str, remedy: str) -> Transition:
-    """A field that always has a value, and keeps the one that it was made with."""
     return Transition(
         cel=f"self.{name} == oldSelf.{name}", field=name, message=message, remedy=remedy
     )
 
 
-#: The bound of a destination queue (S0.3).
 QUEUE_SIZE = Integer(minimum=1, maximum=LARGEST_QUEUE)
 ABOUT_QUEUE_SIZE = (
     "Maximum number of indications in one destination queue. queueFullPolicy says what happens "
     "when it is full."
 )
-#: What happens to a full destination queue (S0.4).
 ABOUT_QUEUE_FULL_POLICY = (
     "What happens when a destination queue is full. DiscardOldest: the oldest indication is "
     "discarded and reported, even while the listener works. Reject: the publisher gets 429 and "
     "retries later. Adaptive: Reject while the listener accepts indications, DiscardOldest while "
     "it fails, so that a failing listener never blocks the others."
 )
-#: How long an undelivered indication waits (D.2).
 ABOUT_LIFETIME = (
     "Maximum seconds from the acceptance of an indication to its delivery. An older one is "
     "discarded and reported. 0: no limit. Time while the destination is suspended does not count."

@@ -1,4 +1,4 @@
-"""``IndicationService.spec.deliverer``: where and as what deliverers run in a cluster."""
+"""``IndicationService.spec.deliverer``: deployment in a cluster."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -26,8 +26,6 @@ class DelivererMode(StrEnum):
 
 
 class MissedInjectionPolicy(StrEnum):
-    """What the operator does about a pod that should have a sidecar and has none."""
-
     REPORT = "Report"
     EVICT = "Evict"
 
@@ -42,7 +40,6 @@ _QUANTITIES = (
     ),
 )
 
-#: The volume size of the smallest journal.
 SMALLEST_VOLUME = "10Mi"
 
 
@@ -53,8 +50,7 @@ def _quantities() -> Struct:
 
 
 def _within_limit(name: str, escaped: str) -> Rule:
-    # A pod that asks for more than its limit is refused, and with an injected sidecar that would
-    # be the user's own pod.
+    # A pod that requests more than its limit is refused; with a sidecar it is the user's own pod.
     def holds(resources: JSONObject) -> bool:
         request = resources.get("requests", {}).get(name)
         limit = resources.get("limits", {}).get(name)
@@ -88,7 +84,7 @@ _IMAGE = text_matching(
 
 
 _STORAGE_RULES = (
-    # Whatever the durability: that may change, and the volume may not.
+    # Whatever the durability: it may change, the volume may not.
     Rule(
         cel="!has(self.sizeLimit) || "
         f'quantity(string(self.sizeLimit)).compareTo(quantity("{SMALLEST_VOLUME}")) >= 0',
@@ -104,10 +100,9 @@ _STORAGE_RULES = (
 
 @resource
 class StorageSpec:
-    """The volume of a deliverer: an emptyDir of a sidecar, a claim of a gateway. Without either
-    field: no volume."""
+    """An emptyDir of a sidecar or a claim of a gateway; without either field: no volume."""
 
-    #: A Kubernetes quantity; None: no limit of an emptyDir, the operator's own choice for a claim.
+    #: None: an unlimited emptyDir; the operator's default for a claim.
     size_limit: str | None = declared(
         default=None,
         type=Quantity(),
@@ -134,7 +129,7 @@ def _as_texts(resources: JSONObject) -> dict[str, dict[str, str]]:
 
 @resource
 class DelivererSpec:
-    """How and where the deliverers of a service run. Only the operator reads it."""
+    """Only the operator reads it."""
 
     mode: DelivererMode = declared(
         default=DelivererMode.SIDECAR,
@@ -142,8 +137,7 @@ class DelivererSpec:
         "loopback; it starts and ends with the pod. Gateway: a separate StatefulSet "
         "that the namespace publishes to. It cannot be changed.",
     )
-    #: A Kubernetes label selector as JSON (matchLabels, matchExpressions), never an empty one;
-    #: None: only pods that carry the label get a sidecar.
+    #: A label selector as JSON, never empty; None: only pods with the label get a sidecar.
     pod_selector: Mapping[str, Any] | None = declared(
         default=None,
         type=label_selector(purpose="to get a sidecar"),
@@ -171,14 +165,14 @@ class DelivererSpec:
         description="The number of pods of the gateway. Each has its own queues, so two pods may "
         "deliver to one listener out of order. More than 1 only with mode Gateway.",
     )
-    #: None: the operator's own choice.
+    #: None: the operator's default.
     image: str | None = declared(
         default=None,
         type=_IMAGE,
         assumed="the image that the operator was installed with",
         description="The image of the deliverer's container.",
     )
-    #: A container's ``resources`` as JSON: requests and limits, each quantity a text.
+    #: A container's ``resources`` as JSON.
     resources: Mapping[str, Mapping[str, str]] = declared(
         default_factory=dict,
         type=_RESOURCES,

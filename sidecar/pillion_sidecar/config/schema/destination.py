@@ -1,4 +1,4 @@
-"""ListenerDestination: where indications are delivered to, after CIM_ListenerDestination."""
+"""ListenerDestination, after CIM_ListenerDestination."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,15 +47,13 @@ class Backoff(StrEnum):
 
 
 class Ordering(StrEnum):
-    """The scope in which indications keep their order."""
-
     DESTINATION = "Destination"
     GROUP = "Group"
     NONE = "None"
 
 
 class SequenceIdentifiers(StrEnum):
-    """Whether SequenceContext and SequenceNumber are sent (D.2)."""
+    """D.2."""
 
     AUTO = "Auto"
     SEND = "Send"
@@ -63,54 +61,44 @@ class SequenceIdentifiers(StrEnum):
 
 
 class RemovalPolicy(StrEnum):
-    """What happens to the queue of a removed destination."""
-
     DISCARD = "Discard"
     DRAIN = "Drain"
 
 
 class DeliverThrough(StrEnum):
-    """Which deliverer delivers the indications that sidecars accept."""
-
-    #: The deliverer that accepted it.
     DELIVERER = "Deliverer"
-    #: The gateway that the sidecar's service names in gatewayRef.
     GATEWAY = "Gateway"
 
 
 class HoldCause(StrEnum):
-    """Kinds of faults of a destination: a closed set for logs, metrics and answers."""
+    """Kinds of faults of a destination: a closed set for logs, metrics and responses."""
 
-    #: Its URL is missing or cannot be used.
     DESTINATION = "invalid-destination"
     PROTOCOL = "unsupported-protocol"
-    #: Its Secret is missing or may not be used, or no header can carry what it holds.
+    #: Its Secret is missing or forbidden, or no header can carry its data.
     CREDENTIALS = "invalid-credentials"
-    #: The same of its certificates and key: no TLS context can be made of them.
+    #: No TLS context can be made of its certificates and key.
     CERTIFICATES = "invalid-certificates"
-    #: Its address, or every address of its name, is refused by the address policy.
+    #: The address policy refuses its address, or all addresses of its name.
     ADDRESS = "refused-address"
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationFault:
-    """A fault of a destination, found when its resource is loaded."""
-
     cause: HoldCause
-    #: One line for people.
     message: str
 
 
-#: Replaces a URL from a Secret for a deliverer that cannot read it or does not need it. Nothing is
-#: ever sent there (RFC 6761 6.4).
+#: Stands for a Secret's URL where a deliverer cannot read or does not need it; never resolves (RFC
+#: 6761 6.4).
 WITHHELD_URL = "https://withheld.invalid/"
 
 
 @resource
 class RetryPolicy:
-    """The retry of one destination, all overrides applied. The defaults are DSP1054's."""
+    """With all overrides applied. Defaults are DSP1054's."""
 
-    #: Attempts after the original one; 0 = no retry (S0.7), None = no limit.
+    #: After the original one; 0: no retry (S0.7), None: no limit.
     attempts: int | None = declared(
         default=3,
         type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
@@ -138,7 +126,7 @@ class RetryPolicy:
         description="Maximum seconds between two attempts, even if the listener's Retry-After "
         "asks for more. At least intervalSeconds.",
     )
-    #: The share of the wait that is drawn at random, 0 to 1.
+    #: Random share of the wait, 0 to 1.
     jitter: float = declared(
         default=0.0,
         name="jitterPercent",
@@ -176,12 +164,12 @@ RETRY = structure(
 
 @resource
 class ListenerDestination:
-    """After CIM_ListenerDestination, with the service's defaults applied."""
+    """After CIM_ListenerDestination, with the service's defaults."""
 
     name: str
-    #: metadata.uid, or, standalone, one derived from kind and name.
+    #: metadata.uid; standalone, derived from kind and name.
     uid: str
-    #: The URL, with a scheme. It may be a credential, so no text about the destination shows it.
+    #: May be a credential: no text about the destination shows it.
     destination: str = declared(
         repr=False,
         type=URL,
@@ -190,7 +178,6 @@ class ListenerDestination:
         "https://host:port/path. Loopback, link-local and cloud metadata addresses "
         "are refused unless the deliverer allows them.",
     )
-    #: Whether the URL comes from a Secret, so that no part of it may be shown.
     url_is_secret: bool = declared(
         default=False,
         name="destinationFrom",
@@ -221,8 +208,7 @@ class ListenerDestination:
         type=CREDENTIALS,
         description="The credentials that the deliverer sends: either basic or bearer.",
     )
-    #: None: neither the destination nor its service sets a retry field; by durability, see
-    #: :mod:`pillion_sidecar.config.durability`.
+    #: None: not set; see :mod:`pillion_sidecar.config.durability`.
     retry: RetryPolicy | None = declared(
         default=None,
         type=RETRY,
@@ -233,8 +219,7 @@ class ListenerDestination:
         "field, the others have the defaults of DSP1054.",
         handler_relevant=False,
     )
-    #: None: neither the destination nor its service says; by durability, see
-    #: :mod:`pillion_sidecar.config.durability`.
+    #: None: not set; see :mod:`pillion_sidecar.config.durability`.
     queue_size: int | None = declared(
         type=common.QUEUE_SIZE,
         description=common.ABOUT_QUEUE_SIZE,
@@ -304,23 +289,23 @@ class ListenerDestination:
         "lifetime still apply.",
         handler_relevant=False,
     )
-    #: The service whose gateway this deliverer relays to; None: it delivers by itself.
+    #: The service of the gateway to relay to; None: direct delivery.
     relay_to: str | None = declared(
         default=None,
         relay_relevant=True,
     )
-    #: Why nothing can be sent to it, so that its queue is held; None: it can be tried.
+    #: Why its queue is held; None: it can be tried.
     fault: DestinationFault | None = None
 
     @property
     def url_is_hidden(self) -> bool:
-        """Whether the URL comes from a Secret, or is withheld: it is compared with no other, since
-        the answer would confirm a guess of it."""
+        """Whether the URL is secret or withheld. It is then never compared: the result would
+        confirm a guess."""
         return self.url_is_secret or self.destination == WITHHELD_URL
 
     @property
     def connection(self) -> tuple[object, ...]:
-        """The values that its handler depends on: if one changes, it needs a new handler."""
+        """The values that require a new handler when they change."""
         return _RELAYED(self) if self.relay_to is not None else _DIRECT(self)
 
 

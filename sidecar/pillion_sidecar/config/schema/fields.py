@@ -1,10 +1,6 @@
-"""The declarations of a resource kind: field types, fields, rules, and the values read from them.
-
-Validation, the CRDs and the reference manual are derived from a kind's declaration. One
-``declared(...)`` gives a value's attribute, the field of the schema (:func:`structure`), the
-conversion from the one to the other (:func:`build`), and whether a handler depends on it
-(:func:`relevant`).
-"""
+"""Declarations of a resource kind: field types, fields, rules, and the values read from them. One
+``declared(...)`` gives an attribute, its schema field (:func:`structure`), the conversion
+(:func:`build`), and whether a handler depends on it (:func:`relevant`)."""
 
 import dataclasses
 import functools
@@ -27,9 +23,8 @@ from typing import (
 _NUMBER = r"(?:[0-9]*[1-9][0-9]*(?:\.[0-9]*)?|[0-9]*\.[0-9]*[1-9][0-9]*)"
 _UNIT = "(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})"
 
-#: The whole of a quantity more than 0, for RE2 and for Python alike.
+#: For RE2 and Python.
 QUANTITY = f"{_NUMBER}{_UNIT}?"
-#: The most characters of one.
 LONGEST_QUANTITY = 32
 
 _LETTERS = "inumkKMGTPE"
@@ -38,7 +33,6 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 
 def amount(quantity: str | int) -> Decimal:
-    """The number that a quantity stands for, which :data:`QUANTITY` matches."""
     text = str(quantity)
     number = text.rstrip(_LETTERS)
     unit = text[len(number) :]
@@ -47,47 +41,37 @@ def amount(quantity: str | int) -> Decimal:
     return Decimal(number).scaleb(_DECIMAL[unit])
 
 
-#: A checked JSON object with its defaults, as a rule gets it.
+#: Checked, with defaults.
 JSONObject = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A condition over one node, written twice: for the API server (CEL) and for this program.
-
-    ``holds`` gets the same value as CEL's ``self``: defaults applied, types and bounds checked.
-    A test proves that the two agree.
-    """
+    """A condition on a node, for the API server (CEL) and for Python; tests prove that they agree.
+    ``holds`` gets the value of CEL's ``self``: defaults applied, types and bounds checked."""
 
     cel: str
     holds: Callable[[Any], bool]
-    #: What is wrong, without a full stop.
     message: str
-    #: What to do about it: a sentence.
     remedy: str
-    #: The field below the node that the complaint is about; empty: the node itself.
+    #: Field below the node; empty: the node itself.
     field: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """A condition over a node and its previous value, ``oldSelf`` in CEL.
-
-    Only the API server evaluates it: a folder of files has no previous values.
-    """
+    """A condition on a node and its previous value (``oldSelf``). Only the API server evaluates
+    it."""
 
     cel: str
-    #: What is wrong, without a full stop.
     message: str
-    #: What to do about it: a sentence.
     remedy: str
-    #: The field below the node that the complaint is about.
     field: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A string. Bounds are in characters, as the API server counts them."""
+    """Bounds are in characters, as in the API server."""
 
     max_length: int
     min_length: int = 0
@@ -99,26 +83,24 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integer:
-    """A whole number within bounds, both included."""
+    """Bounds are inclusive."""
 
     minimum: int
     maximum: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Boolean:
-    """true or false."""
+class Boolean: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A Kubernetes quantity more than 0, such as 500m or 1Gi; a whole number stands for itself."""
+    """A Kubernetes quantity greater than 0, such as 500m or 1Gi, or a whole number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOf:
-    """A list; a set when its order says nothing, a map when ``key`` names an item's key, and
-    atomic when it is written and replaced as a whole."""
+    """A list type: set, map (``key`` names an item's key) or atomic."""
 
     item: "Text | Struct"
     max_items: int
@@ -128,8 +110,6 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapOf:
-    """An object with keys that users choose; its rules limit them."""
-
     value: Text
     max_properties: int
     rules: tuple[Rule, ...] = ()
@@ -139,13 +119,12 @@ class MapOf:
 class Struct:
     fields: tuple["Field", ...]
     rules: tuple[Rule, ...] = ()
-    #: The kind of the object of the core API that its ``name`` refers to; empty: none.
+    #: Kind of the core API object that ``name`` refers to, or empty.
     refers_to: str = ""
     transitions: tuple[Transition, ...] = ()
 
 
 FieldType = Text | Integer | Boolean | Quantity | ListOf | MapOf | Struct
-#: The types that may have rules.
 RULED = Text | MapOf | Struct
 
 
@@ -153,20 +132,18 @@ RULED = Text | MapOf | Struct
 class Field:
     name: str
     type: FieldType
-    #: Sentences, as ``kubectl explain`` shows them.
+    #: Sentences for ``kubectl explain``.
     description: str
     _: KW_ONLY
     required: bool = False
-    #: The JSON default; None: no default.
+    #: JSON default, or None.
     default: Any = None
-    #: The effective default, in words, if the schema has none.
+    #: The effective default in words, if the schema has none.
     assumed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of ``kubectl get``; priority 1 shows with ``-o wide`` alone."""
-
     name: str
     path: str
     description: str
@@ -184,13 +161,10 @@ class Kind:
     spec: Struct
     status: Struct
     columns: tuple[Column, ...]
-    #: What ``spec`` says, for ``kubectl explain KIND.spec``.
     spec_description: str
-    #: Whether a resource without ``spec`` is complete.
     spec_optional: bool = False
-    #: The longest metadata.name.
     name_length: int = 253
-    #: What metadata.name must be, beyond what Kubernetes asks of every name.
+    #: Rules beyond those of Kubernetes.
     name_rules: tuple[Rule, ...] = ()
 
 
@@ -199,32 +173,29 @@ _Convert = Callable[[Any], Any]
 
 
 class Declaration(TypedDict, total=False):
-    """How a resource writes an attribute, where the attribute's own definition does not say.
+    """How a resource writes an attribute. Without ``assumed``, the attribute's default applies;
+    without that the field is required."""
 
-    A field without ``assumed`` has the attribute's default, or is required where that has none.
-    """
-
-    #: Sentences, as ``kubectl explain`` shows them.
+    #: Sentences for ``kubectl explain``.
     description: str
     #: Default: the attribute's name in camel case.
     name: str
-    #: Default: from the attribute's own type, an enumeration, bool or resource.
+    #: Default: by the attribute's type, if an enumeration, bool or resource.
     type: FieldType
     #: Default: the attribute's default, except for an object.
     json_default: Any
-    #: The effective default, in words, if the schema has none.
+    #: The effective default in words, if the schema has none.
     assumed: str
-    #: From the JSON value to the attribute's; default: by the attribute's type.
+    #: From JSON; default: by the attribute's type.
     convert: _Convert
-    #: Its fields are in the object of the enclosing value, not in an object of their own.
+    #: Its fields are in the object of the enclosing value.
     inline: bool
-    #: Whether a handler of a listener reads it; default: true.
+    #: Whether a listener's handler reads it; default: true.
     handler_relevant: bool
-    #: Whether the handler that relays to a gateway reads it; default: false.
+    #: Whether the handler that relays reads it; default: false.
     relay_relevant: bool
     #: Further fields of the same attribute.
     more: tuple[Field, ...]
-    #: As in ``dataclasses.field``.
     default_factory: Callable[[], Any]
     repr: bool
 
@@ -234,7 +205,7 @@ def declared(*, default: _T, **how: Unpack[Declaration]) -> _T: ...
 @overload
 def declared(**how: Unpack[Declaration]) -> Any: ...
 def declared(*, default: Any = dataclasses.MISSING, **how: Unpack[Declaration]) -> Any:
-    """An attribute of a :func:`resource`, and the field that it is read from."""
+    """An attribute of a :func:`resource`, and its field."""
     return dataclasses.field(
         default=default,
         default_factory=how.get("default_factory", cast("Any", dataclasses.MISSING)),
@@ -247,7 +218,7 @@ def declared(*, default: Any = dataclasses.MISSING, **how: Unpack[Declaration]) 
     kw_only_default=True, frozen_default=True, field_specifiers=(declared, dataclasses.field)
 )
 def resource(cls: type[_T]) -> type[_T]:
-    """Make a class a frozen dataclass, whose attributes are :func:`declared`."""
+    """Make a class a frozen dataclass whose attributes are :func:`declared`."""
     return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
@@ -262,7 +233,7 @@ def structure(
     transitions: tuple[Transition, ...] = (),
     refers_to: str = "",
 ) -> Struct:
-    """The JSON object with the fields that ``parts`` are, or that values of a class declare."""
+    """The JSON object with the fields of ``parts``: fields, or classes that declare them."""
     fields = [
         field for part in parts for field in ((part,) if isinstance(part, Field) else _fields(part))
     ]
@@ -270,10 +241,8 @@ def structure(
 
 
 def build(value: type[_T], spec: Mapping[str, Any], **given: Any) -> _T:
-    """The value of a checked ``spec``. Cannot fail.
-
-    ``given`` holds the attributes that do not come from ``spec``, or not from it alone.
-    """
+    """Build a value from a checked ``spec``; never fails. ``given``: attributes that do not come
+    from ``spec`` alone."""
     for attribute, field, convert in _conversions(cast("Any", value)):
         if attribute not in given and (field is None or field in spec):
             given[attribute] = convert(spec if field is None else spec[field])
@@ -281,8 +250,8 @@ def build(value: type[_T], spec: Mapping[str, Any], **given: Any) -> _T:
 
 
 def relevant(value: type, *, to_relay: bool = False) -> tuple[str, ...]:
-    """The names of the attributes that a handler of a listener depends on, or with ``to_relay`` the
-    one that relays. Those that declare nothing are relevant to the former."""
+    """Names of attributes that a listener's handler depends on, or the one that relays with
+    ``to_relay``. Undeclared ones count for the former."""
     return tuple(
         attribute.name
         for attribute in _attributes(value)
@@ -326,7 +295,6 @@ def _field(attribute: "dataclasses.Field[Any]", how: Declaration) -> Field:
 
 
 def _type(attribute: "dataclasses.Field[Any]") -> Any:
-    """An attribute's type without None."""
     annotation: Any = attribute.type
     if isinstance(annotation, types.UnionType):
         annotation = next(one for one in get_args(annotation) if one is not types.NoneType)
@@ -355,7 +323,7 @@ def _name(attribute: "dataclasses.Field[Any]") -> str:
 
 @functools.cache
 def _conversions(value: type) -> tuple[tuple[str, str | None, _Convert], ...]:
-    """Attribute, its field (None: the whole object), and the way from the one to the other."""
+    """(attribute, field or None for the whole object, conversion)."""
     found: list[tuple[str, str | None, _Convert]] = []
     for attribute in _attributes(value):
         how = cast("Declaration", attribute.metadata)
@@ -376,7 +344,6 @@ def _conversion(annotation: Any, kind: FieldType | None) -> _Convert:
     if dataclasses.is_dataclass(annotation):
         return functools.partial(build, cast("Any", annotation))
     if isinstance(kind, Struct) and annotation is str:
-        # A reference.
         return lambda reference: str(reference["name"])
     if isinstance(annotation, type) and issubclass(annotation, StrEnum | float | str):
         return annotation

@@ -1,5 +1,3 @@
-"""IndicationFilter: which indications, after CIM_IndicationFilter."""
-
 from enum import StrEnum
 
 from pillion_cim.filters import MAX_QUERY_LENGTH
@@ -30,7 +28,7 @@ class QueryLanguage(StrEnum):
 
 @resource
 class IndicationFilter:
-    """After CIM_IndicationFilter. The query is valid: it was compiled once."""
+    """After CIM_IndicationFilter. The query is valid."""
 
     name: str
     query: str = declared(

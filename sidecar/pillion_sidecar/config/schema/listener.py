@@ -1,8 +1,5 @@
-"""The URL of a listener, and how a destination trusts it and authenticates to it.
-
-DSP1054 lets a Destination omit its scheme and assumes http. Pillion refuses such a URL: a URL that
-silently means "without TLS" is most often a mistake.
-"""
+"""A listener's URL, TLS and authentication. DSP1054 assumes http for a Destination without scheme.
+Pillion refuses it: silently doing without TLS is mostly a mistake."""
 
 import json
 import operator
@@ -33,7 +30,6 @@ _SCHEMES = schemes_of(PROTOCOLS.values())
 
 
 def _one_of(schemes: Iterable[Scheme]) -> str:
-    """A regular expression of the schemes' names; x and xs are written xs?."""
     names = {scheme.name for scheme in schemes}
     pairs = {name for name in names if f"{name}s" in names}
     single = names - pairs - {f"{name}s" for name in pairs}
@@ -46,20 +42,19 @@ def _listed(schemes: Iterable[Scheme]) -> str:
 
 _SCHEME = f"{_one_of(_SCHEMES)}://"
 _HTTP = tuple(scheme for scheme in _SCHEMES if scheme.name in ("http", "https"))
-# Which texts with two colons are IPv6 addresses is for each deliverer to judge.
+# Each deliverer judges which texts with two colons are IPv6 addresses.
 _HOST = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _REST = "([/?#].*)?"
 _LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
 
-#: A URL that is spoken to without TLS, and one of these that does not leave this machine.
+#: URLs without TLS, and those of them on this machine.
 PLAIN = f"{_one_of(one for one in _SCHEMES if not one.is_secure)}://.*"
 LOOPBACK = f"{_SCHEME}{_LOOPBACK}(:[0-9]*)?{_REST}"
 
 
 def _url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, ...]:
-    """The rules of any URL with one of ``schemes``; ``credentials`` is what to do about a user name
-    in it."""
+    """Rules of URLs with one of ``schemes``; ``credentials``: the remedy for a user name in it."""
     scheme = f"{_one_of(schemes)}://"
     return (
         matching(
@@ -109,7 +104,7 @@ URL = Text(
     ),
 )
 
-#: What other URLs lie below: they have its scheme, host, port and first segments of the path.
+#: A prefix has scheme, host, port and first path segments of a URL.
 PREFIX = Text(
     min_length=1,
     max_length=2048,
@@ -177,7 +172,7 @@ _LABELLED = 'labelled pillion.dev/credentials: "true"'
 
 @resource
 class TLSOptions:
-    """How a listener is reached by TLS. PEM bytes come from Secrets."""
+    """PEM bytes come from Secrets."""
 
     verify: bool = declared(
         default=True,
@@ -199,10 +194,10 @@ class TLSOptions:
         description="The name that the listener's certificate must contain, if it is not the "
         "host of the URL.",
     )
-    #: Whether a name in the certificate's subject counts where it has no subjectAltName.
+    #: Accept a subject's common name if there is no subjectAltName.
     allow_common_name: bool = declared(
         default=False,
-        # No default: deliverers of earlier versions refuse fields that they do not know.
+        # No default: earlier deliverers refuse unknown fields.
         assumed="false",
         description="Whether to accept a certificate without subjectAltName that names the "
         "listener only in the common name (CN) of its subject. RFC 9525 forbids it, "
@@ -304,7 +299,7 @@ URL_SOURCE = structure(
     )
 )
 
-#: A destination has one URL: it is written, or it is in a Secret.
+#: A URL is written, or it is in a Secret.
 URL_SOURCE_RULES = (
     Rule(
         cel="has(self.destination) || has(self.destinationFrom)",
@@ -335,7 +330,7 @@ def _credentials_stay_secret(spec: JSONObject) -> bool:
     return "credentials" not in spec or not _is_plain(url) or _is_loopback(url)
 
 
-#: Rules over the whole spec of a destination. Of a URL in a Secret the deliverer asks them.
+#: Rules over a destination's spec; the deliverer checks a URL in a Secret.
 SECURITY_RULES = (
     Rule(
         cel="!has(self.tls) || !has(self.destination) || "

@@ -1,6 +1,4 @@
-"""Kubernetes' own types for pods, with bounds: selectors, scheduling, and the template of a
-gateway's pods (``IndicationService.spec.deliverer.template``).
-"""
+"""Kubernetes' types for pods, with bounds: selectors, scheduling, and a gateway's pod template."""
 
 from pillion_sidecar.config.schema.common import (
     DNS_SUBDOMAIN,
@@ -52,7 +50,6 @@ LABEL_KEY = Text(
 
 
 def label_key_rule(what: str = "label") -> Rule:
-    """The rule that every key of a map can be the key of a label or annotation."""
     return Rule(
         cel=f"self.all(key, size(key) <= {_LONGEST_KEY} && {cel_matches('key', _KEY)})",
         holds=lambda keys: all(len(key) <= _LONGEST_KEY and _is_key(key) for key in keys),
@@ -99,7 +96,6 @@ _REQUIREMENT = structure(
 
 
 def label_selector(*, purpose: str = "") -> Struct:
-    """A selector of pods that selects something; ``purpose`` says what for."""
     needs = f"A pod needs all of them {purpose}".rstrip()
     return structure(
         Field(

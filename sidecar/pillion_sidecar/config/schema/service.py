@@ -1,4 +1,4 @@
-"""IndicationService: how a namespace delivers, after CIM_IndicationService."""
+"""IndicationService, after CIM_IndicationService."""
 
 from enum import StrEnum
 
@@ -35,19 +35,15 @@ from pillion_sidecar.config.schema.fields import (
 from pillion_sidecar.config.schema.listener import PREFIX
 from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
 
-#: The default of DeliveryRetryAttempts.
 ASSUMED_ATTEMPTS = (
     "3 if this service or the destination sets any retry field, or durability is not `Disk`; "
     "otherwise no limit"
 )
 
-#: The most prefixes that callbacks may have.
 MOST_CALLBACKS = 100
 
-#: The most classes that a service lists, and characters of its MOF.
 MOST_CLASSES = 1000
 MOST_MOF = 262_144
-#: The most ConfigMaps that a service takes MOF from.
 MOST_CONFIG_MAPS = 16
 
 
@@ -60,7 +56,6 @@ def _class_name() -> Text:
     )
 
 
-#: The most entries of publishers.
 MOST_PUBLISHERS = 100
 
 
@@ -82,9 +77,9 @@ class Acknowledgement(StrEnum):
 
 
 class Durability(StrEnum):
-    #: In the deliverer alone.
+    #: In the deliverer only.
     MEMORY = "Memory"
-    #: What must be remembered is on disk, the indications themselves are not.
+    #: State on disk, indications in memory.
     STATE_ONLY = "StateOnly"
     #: On the deliverer's own volume.
     DISK = "Disk"
@@ -141,13 +136,11 @@ _MOF_FROM = Field(
 
 @resource
 class AllowedPublisher:
-    """Service accounts of a namespace that may publish to a gateway."""
-
     namespace: str = declared(
         type=object_name(63),
         description="The namespace of the service accounts.",
     )
-    #: None: all of that namespace.
+    #: None: all of the namespace.
     service_account: str | None = declared(
         default=None,
         type=object_name(),
@@ -158,8 +151,6 @@ class AllowedPublisher:
 
 @resource
 class IndicationService:
-    """After CIM_IndicationService."""
-
     name: str = "default"
     deliverer: DelivererSpec = declared(
         default=DelivererSpec(),
@@ -168,7 +159,7 @@ class IndicationService:
         description="How and where the deliverers of this service run in a cluster. A standalone "
         "deliverer ignores it.",
     )
-    #: None: not written, both of them. See :mod:`pillion_sidecar.config.durability`.
+    #: None: neither is written. See :mod:`pillion_sidecar.config.durability`.
     delivery_retry_attempts: int | None = declared(
         default=None,
         type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
@@ -186,7 +177,7 @@ class IndicationService:
         description="The seconds between a failed attempt and the next one (DSP1054 "
         "DeliveryRetryInterval). A destination's retry.intervalSeconds overrides it.",
     )
-    #: None: by durability; see :mod:`pillion_sidecar.config.durability`.
+    #: None: see :mod:`pillion_sidecar.config.durability`.
     queue_size: int | None = declared(
         type=common.QUEUE_SIZE,
         description=common.ABOUT_QUEUE_SIZE,
@@ -205,7 +196,7 @@ class IndicationService:
         assumed="ten times the duration of all retries of a destination; 86,400 if retries have "
         "no limit",
     )
-    #: None: not written. See :mod:`pillion_sidecar.config.durability`.
+    #: None: see :mod:`pillion_sidecar.config.durability`.
     duplicate_window_seconds: float | None = declared(
         default=None,
         type=TIME,
@@ -238,8 +229,7 @@ class IndicationService:
         description="Whether a redelivered indication carries its own IndicationIdentifier in "
         "CorrelatedIndications, so that the listener can recognize a repeat.",
     )
-    #: None: not set. The default depends on where the deliverer runs; see
-    #: :mod:`pillion_sidecar.config.durability`.
+    #: None: see :mod:`pillion_sidecar.config.durability`.
     durability: Durability | None = declared(
         default=None,
         assumed="`Disk`; `Memory` for a deliverer that was started without `--journal`",
@@ -274,7 +264,7 @@ class IndicationService:
         type=Integer(minimum=0, maximum=3600),
         description="Seconds for which delivery continues after the signal to stop.",
     )
-    #: The declared classes, in addition to the CIM schema.
+    #: In addition to the CIM schema.
     classes: tuple[ClassDeclaration, ...] = declared(
         default=(),
         type=ListOf(
@@ -297,7 +287,7 @@ class IndicationService:
         "destinations with deliverThrough Gateway. It needs one replica and "
         "durability Disk. Only with mode Sidecar.",
     )
-    #: handOverTo: the service in mode Gateway that takes over the rest of an ending deliverer.
+    #: handOverTo: the service in mode Gateway that takes over an ending deliverer's rest.
     hand_over_to: str | None = declared(
         default=None,
         type=_gateway("that takes over the rest"),
@@ -306,7 +296,7 @@ class IndicationService:
         "once, the others in the second half. It needs one replica and durability "
         "Disk. Only with mode Sidecar.",
     )
-    #: Who may publish to a gateway; empty: every service account of its own namespace.
+    #: Who may publish to a gateway; empty: all service accounts of its namespace.
     publishers: tuple[AllowedPublisher, ...] = declared(
         default=(),
         type=ListOf(
@@ -320,8 +310,7 @@ class IndicationService:
         "sidecars present the tokens of their pods, so a list must also contain "
         "their service accounts. Only with mode Gateway.",
     )
-    #: Bytes that the deliverer's volume holds, ``deliverer.storage.sizeLimit`` as a number; None:
-    #: not said.
+    #: ``deliverer.storage.sizeLimit`` in bytes; None: not set.
     storage_bytes: int | None = None
 
 
@@ -343,7 +332,7 @@ _RULES = (
     _only_beside_pods("gatewayRef"),
     _only_beside_pods("handOverTo"),
     Rule(
-        # The default of the whole spec is judged before it has defaults itself.
+        # The default of the whole spec is checked before it has defaults itself.
         cel="!has(self.publishers) || size(self.publishers) == 0 || "
         'self.deliverer.mode == "Gateway"',
         holds=lambda spec: not spec["publishers"] or _mode(spec) == "Gateway",

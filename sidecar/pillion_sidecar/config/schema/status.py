@@ -1,9 +1,6 @@
-"""The status of a resource and its conditions, each declared once.
-
-The CRDs, the operator's statuses and Events, and ``docs/reference/conditions.md`` come from this
-table. It is here because the schema describes conditions and cannot import the operator. Only what
-changes slowly is in a status; counters are metrics.
-"""
+"""Statuses and conditions, each declared once; CRDs, operator, Events and
+``docs/reference/conditions.md`` use this table. Only slow changes are in a status; counters are
+metrics."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +25,7 @@ _ALL = (SERVICE, DESTINATION, FILTER, SUBSCRIPTION)
 
 
 class Told(Enum):
-    """Which transitions of a condition are Kubernetes Events."""
+    """Which transitions of a condition are Events."""
 
     NEVER = "never"
     #: The bad status.
@@ -41,22 +38,21 @@ class Told(Enum):
 class ConditionType:
     name: str
     kinds: tuple[str, ...]
-    #: The meaning of the condition; ``texts`` has other meanings by kind.
+    #: Meaning; ``texts`` has other meanings by kind.
     text: str
     texts: Mapping[str, str] = field(default_factory=dict)
     #: When a resource has the condition, as a clause; empty: always.
     where: str = ""
-    #: The status that is bad news.
     bad: Literal["True", "False"] = "True"
     told: Told = Told.NEVER
-    #: Only deliverers' answers can tell; the operator keeps the last one until they answer.
+    #: Only deliverers can tell; the operator keeps the last value until they answer.
     reported: bool = False
 
     def meaning(self, kind: str) -> str:
         return self.texts.get(kind, self.text)
 
     def event(self, status: str) -> str:
-        """Return the reason of the Event that tells the condition became ``status``."""
+        """Return the reason of the Event for a change to ``status``."""
         return self.name if status == "True" else f"Not{self.name}"
 
 
@@ -200,7 +196,6 @@ CONDITIONS = (
 
 
 def conditions_described(kind: str, conditions: Iterable[ConditionType] = CONDITIONS) -> str:
-    """Return a sentence for each condition that a resource of ``kind`` may have."""
     return " ".join(
         f"{one.name}{one.where and f', {one.where}'}: {one.meaning(kind)}"
         for one in conditions
@@ -272,7 +267,6 @@ READY = condition_column("Ready", "Whether every reachable deliverer runs on it.
 
 
 def status(kind: str, *fields: Field) -> Struct:
-    """The status of a kind: the common fields and its own."""
     listed = Field(
         "conditions",
         ListOf(item=_CONDITION, key="type", max_items=32),

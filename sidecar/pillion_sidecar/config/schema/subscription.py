@@ -1,4 +1,4 @@
-"""IndicationSubscription: filter x destination, after CIM_IndicationSubscription."""
+"""IndicationSubscription, after CIM_IndicationSubscription."""
 
 from enum import StrEnum
 
@@ -35,7 +35,7 @@ class RepeatPolicy(StrEnum):
 
 
 class SubscriptionState(StrEnum):
-    """SubscriptionState, as far as a user may set it."""
+    """The values that a user may set."""
 
     ENABLED = "Enabled"
     DISABLED = "Disabled"
@@ -76,8 +76,7 @@ class RepeatNotification:
         json_default=None,
         description="The limit of repeats within the interval. Suppress and Delay need it.",
     )
-    #: Names of the properties whose values make two indications repeats of each other; the class
-    #: always counts.
+    #: Properties that identify a repeat, besides the class.
     key: tuple[str, ...] = declared(
         default=("EventID", "AlertingManagedElement"),
         name="repeatKey",
@@ -137,7 +136,7 @@ class IndicationSubscription:
         "OnFatalErrorPolicy). Ignore: nothing. Disable, Remove: delivery for it "
         "ends. The resource itself is never changed or deleted.",
     )
-    #: How long its destination must have been held or failing before that policy acts.
+    #: How long the destination must be held or failing before that policy acts.
     failure_trigger_time_interval_seconds: float = declared(
         default=2_592_000.0,
         type=_DURATION,
@@ -145,7 +144,7 @@ class IndicationSubscription:
         "success, before onFatalErrorPolicy applies (DSP1054 "
         "FailureTriggerTimeInterval).",
     )
-    #: None: it never ends. Counted from ``created_at``.
+    #: None: unlimited. Counted from ``created_at``.
     duration_seconds: float | None = declared(
         default=None,
         name="subscriptionDurationSeconds",
