@@ -1,2 +1,2 @@
 class IntakeError(Exception):
-    """Intake refuses what a publisher sent. The text says why."""
+    """A publisher's request is refused. The text says why."""

@@ -1,4 +1,4 @@
-"""The JSON that publishers are answered with, but for :mod:`pillion_sidecar.wire.submission`."""
+"""JSON answers to publishers, except :mod:`pillion_sidecar.wire.submission`."""
 
 import json
 from collections.abc import Mapping
@@ -22,8 +22,7 @@ CALLBACK_DISCARDS = 1000
 
 
 def submission_answer(submission: Submission, *, unread_from: int | None) -> SubmissionAnswer:
-    """Return the counts and refused lines of a request. ``unread_from``: the first line that was
-    not read."""
+    """``unread_from``: the first line that was not read."""
     counts = submission.unreached
     return SubmissionAnswer(
         accepted=submission.accepted,
@@ -37,7 +36,7 @@ def submission_answer(submission: Submission, *, unread_from: int | None) -> Sub
 
 
 def submission_status(submission: Submission) -> int:
-    """Return 200, 207 for some refused, or 400 or 429 where all were refused for one reason."""
+    """Return 200; 207 if some were refused; 400 or 429 if all were, for one reason."""
     if not submission.refused:
         return 200
     if submission.accepted or submission.duplicate:
@@ -48,7 +47,7 @@ def submission_status(submission: Submission) -> int:
 
 
 def add_receipt(answer: ReceiptAnswer, receipt: Receipt, *, limit: int | None = None) -> None:
-    """Add what has become of a request's lines so far, with at most ``limit`` discards."""
+    """Add the results so far, with at most ``limit`` discards."""
     answer.delivered = receipt.delivered
     answer.discarded = receipt.discarded[:limit]
     answer.pending = receipt.pending
@@ -63,7 +62,7 @@ def add_receipt(answer: ReceiptAnswer, receipt: Receipt, *, limit: int | None = 
 
 
 def callback_body(receipt: Receipt) -> bytes:
-    """Return what a publisher is called back with (S1.9)."""
+    """Return a callback's body (S1.9)."""
     answer = ReceiptAnswer(receipt=receipt.id, complete=receipt.settled_all.given)
     add_receipt(answer, receipt, limit=CALLBACK_DISCARDS)
     return json.dumps(msgspec.to_builtins(answer)).encode()
@@ -76,7 +75,7 @@ def told_by(publisher: Publisher) -> dict[str, Any]:
 
 
 def other_instance(publisher: Publisher | None) -> web.Response:
-    """Answer 409: the publisher's instance is not the one that it names."""
+    """Answer 409: the named instance is not the publisher's."""
     return refuse(
         409,
         "instance: this deliverer does not know what it accepted under it: it was restarted, or the"
@@ -88,7 +87,7 @@ def other_instance(publisher: Publisher | None) -> web.Response:
 def faults_document(
     publisher: Publisher, *, after: int, limit: int, namespace: str | None
 ) -> dict[str, Any]:
-    """Return the faults of a publisher of ``namespace`` behind a number (S1.9)."""
+    """Return a publisher's faults after a number (S1.9)."""
     faults = publisher.faults.after(after, limit=limit)
     return {
         "faults": [_fault(number, fault, namespace) for number, fault in faults],
@@ -117,7 +116,6 @@ def _fault(number: int, fault: Fault, namespace: str | None) -> dict[str, Any]:
 
 
 def flush_document(publisher: Publisher, *, complete: bool) -> dict[str, Any]:
-    """Return a publisher's counts by destination."""
     document: dict[str, Any] = {
         "complete": complete,
         "destinations": {
@@ -137,5 +135,5 @@ def flush_document(publisher: Publisher, *, complete: bool) -> dict[str, Any]:
 
 
 def _unreached(counts: Mapping[Unreached, int]) -> dict[str, int]:
-    """Return how many indications go to no listener, by reason, without zeros."""
+    """Count indications without listener by reason, zeros omitted."""
     return {reason.value: counts[reason] for reason in Unreached if counts.get(reason)}

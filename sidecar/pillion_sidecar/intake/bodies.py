@@ -21,34 +21,29 @@ from pillion_sidecar.intake.limits import BodyBudget, HeldBody, IntakeLimits
 from pillion_sidecar.intake.relay import RelayFastPath, decode_relayed
 from pillion_sidecar.intake.submission import MAXIMUM_REFUSED, Submission
 
-#: Lines between two turns of the event loop.
 LINES_PER_TURN = 256
 
 
 class BodyError(IntakeError):
     """A body is not read to its end. The text says why."""
 
-    #: The status of the answer.
     status = 400
     #: The first line that was not submitted.
     unread_from = 0
 
 
 class BodyTooLargeError(BodyError):
-    """The body is larger than intake accepts."""
-
     status = 413
 
     def __init__(self, maximum: int) -> None:
         super().__init__(f"the body has more than {maximum} bytes; send it in parts")
 
 
-# TimeoutErrors, these three: aiohttp tries to read on once a request was answered, and takes no
-# other exception for the end of it.
+# TimeoutErrors: aiohttp continues reading an answered request, and only this exception stops it.
 
 
 class BodyStalledError(BodyError, TimeoutError):
-    """The body stopped coming."""
+    """The body stopped arriving."""
 
     status = 408
 
@@ -57,7 +52,7 @@ class BodyStalledError(BodyError, TimeoutError):
 
 
 class BodyInterruptedError(BodyError, TimeoutError):
-    """The deliverer stops, and does not wait for the rest."""
+    """The deliverer stops and does not wait for the rest."""
 
     status = 503
 
@@ -72,26 +67,24 @@ class BodyCrowdedError(BodyError, TimeoutError):
 
 
 def interrupt_body(request: web.BaseRequest, reason: str) -> None:
-    """Raise BodyInterruptedError in the reader of a request's body, unless all of it is read."""
+    """Raise BodyInterruptedError in the body's reader, unless all of it is read."""
     if not request.content.at_eof():
         request.content.set_exception(BodyInterruptedError(reason))
 
 
 class LineSplitter:
-    """Cuts chunks into lines. A line that is too long is skipped without being held.
-
-    No more than one line is held back.
-    """
+    """Splits chunks into lines, holding at most one. A line that is too long is skipped, not
+    held."""
 
     def __init__(self, *, maximum: int) -> None:
         self._maximum = maximum
         self._rest: list[bytes] = []
-        #: Bytes of the line that is not whole yet.
+        #: Bytes of the incomplete line.
         self.held = 0
         self._skipping = False
 
     def feed(self, chunk: bytes) -> list[bytes | None]:
-        """Return the lines that a chunk ends, without their ends; None for one too long."""
+        """Return completed lines without line ends; None for one that is too long."""
         whole, newline, rest = chunk.rpartition(b"\n")
         if not newline:
             self._hold(chunk)
@@ -105,7 +98,6 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[bytes | None]:
-        """Return the last line, which no newline ends; empty where there is none."""
         return self.feed(b"\n")
 
     def _hold(self, part: bytes) -> None:
@@ -119,7 +111,7 @@ class LineSplitter:
 
 
 def split_lines(text: bytes, *, maximum: int) -> list[bytes | None]:
-    """Return the lines of a text without their ends; None for one longer than ``maximum``."""
+    """None stands for a line longer than ``maximum``."""
     lines: list[bytes | None] = [*text.split(b"\n")]
     if b"\r" in text:
         lines = [line and line.removesuffix(b"\r") for line in lines]
@@ -129,7 +121,7 @@ def split_lines(text: bytes, *, maximum: int) -> list[bytes | None]:
 
 
 class BodyReader:
-    """Reads bodies. One that has come whole needs no timer, and no part of the budget."""
+    """Reads bodies. One that has arrived completely needs no timer and no budget."""
 
     def __init__(self, *, timers: Timers, limits: IntakeLimits, budget: BodyBudget) -> None:
         self.limits = limits
@@ -137,8 +129,6 @@ class BodyReader:
         self._budget = budget
 
     async def lines(self, request: web.BaseRequest) -> AsyncGenerator[list[bytes | None], None]:
-        """Yield a body's lines, some at a time; None for one too long. Raises as
-        :meth:`document`. Close the iterator if it is left early."""
         maximum = self.limits.line_bytes
         if request.content.is_eof():
             body = read_at_once(request, maximum=self.limits.stream_bytes)
@@ -156,16 +146,14 @@ class BodyReader:
                     lines = splitter.feed(chunk)
                     for start in range(0, len(lines), LINES_PER_TURN):
                         yield lines[start : start + LINES_PER_TURN]
-                        # The loop has other publishers and all listeners to serve.
+                        # Other publishers and all listeners need the loop.
                         await asyncio.sleep(0)
                     held.hold(splitter.held)
             yield splitter.end()
 
     async def document(self, request: web.BaseRequest) -> bytes:
-        """Return a body of one document, as long as a line.
-
-        Raises :class:`BodyError`, and what aiohttp raises where the client goes away.
-        """
+        """Return a body of one document, at most as long as a line. Raises :class:`BodyError`, and
+        aiohttp's exceptions if the client disconnects."""
         if request.content.is_eof():
             return read_at_once(request, maximum=self.limits.line_bytes)
         with self.holding(request) as held:
@@ -198,11 +186,8 @@ class BodyReader:
     async def _chunks(
         self, request: web.BaseRequest, *, maximum: int
     ) -> AsyncGenerator[bytes, None]:
-        """Yield a body as it comes in; nothing of one whose Content-Length is too large.
-
-        Each ``idle_seconds`` bring ``progress_bytes``, or it ends (slowloris). One timer for a
-        body, however many chunks it has.
-        """
+        """Yield a body's chunks; nothing if its Content-Length is too large. Each ``idle_seconds``
+        must bring ``progress_bytes`` (slowloris). One timer per body."""
         if request.content_length is not None and request.content_length > maximum:
             raise BodyTooLargeError(maximum)
         content, limits, received, seen = request.content, self.limits, 0, 0
@@ -228,7 +213,7 @@ class BodyReader:
 
 
 def read_at_once(request: web.BaseRequest, *, maximum: int) -> bytes:
-    """Return a body all of which has come. Raises :class:`BodyTooLargeError` and
+    """Return a completely received body. Raises :class:`BodyTooLargeError` and
     :class:`BodyInterruptedError`."""
     body = request.content.read_nowait()
     if len(body) > maximum:
@@ -237,7 +222,7 @@ def read_at_once(request: web.BaseRequest, *, maximum: int) -> bytes:
 
 
 class LineDecoder:
-    """Decodes the JSON form of indications. Compiling it takes some milliseconds."""
+    """Decodes the JSON form of indications. Compiling takes milliseconds."""
 
     def __init__(
         self,
@@ -247,39 +232,35 @@ class LineDecoder:
         is_relayed: bool = False,
         in_force: Callable[[], Schema] | None = None,
     ) -> None:
-        """``is_relayed``: for the lines of sidecars. ``in_force`` returns the classes declared by
-        now; None: those of ``schema``."""
+        """``is_relayed``: lines of sidecars. ``in_force`` returns the currently declared classes;
+        None: those of ``schema``."""
         self._in_force = in_force or (lambda: schema)
         self._maximum = maximum_line_bytes
-        # Of the packaged classes alone: the others' bodies state types, so they are written anew.
+        # Packaged classes only: bodies of others state types and are encoded anew.
         self._fast = RelayFastPath(schema.base) if is_relayed else FastPath(schema.base)
         self._decode_object = decode_relayed if is_relayed else decode_object
 
     @property
     def schema(self) -> Schema:
-        """The classes in force."""
         return self._in_force()
 
     def decode(self, line: bytes) -> Decoded:
-        """Decode one line, which holds no newline. Raises :class:`LineError`."""
+        """Decode one line without newline. Raises :class:`LineError`."""
         if len(line) > self._maximum:
             raise self.too_long()
         decoded = self._fast.decode(line)
         return decoded if decoded is not None else self.decode_complete(line)
 
     def decode_complete(self, line: bytes) -> Decoded:
-        """Decode one object the complete way. Raises :class:`LineError`."""
         return self._decode_object(parse_json(line), schema=self.schema)
 
     def too_long(self) -> LineError:
         return LineError(f"longer than {self._maximum} bytes")
 
     def submit(self, lines: Sequence[bytes | None], *, first: int, submission: Submission) -> int:
-        """Submit lines, the first of which has the number ``first``; None is one too long.
-
-        Blank lines are skipped. Returns the number of the line after the last one taken: fewer
-        than all where no further refusal could be told.
-        """
+        """Submit lines, numbered from ``first``; None is one too long. Blank lines are skipped.
+        Returns the number after the last line submitted: it stops early if no further refusal can
+        be reported."""
         decode, accept, refused = self._fast.decode, submission.accept, submission.refused
         number = first
         for line in lines:
@@ -305,11 +286,8 @@ class LineDecoder:
 
 
 class BodyIntake:
-    """Reads bodies and submits their lines.
-
-    Each method returns the first line that it did not submit; None: it submitted all. It raises
-    :class:`BodyError`, and what aiohttp raises where the client goes away.
-    """
+    """Reads bodies and submits their lines. Methods return the first line that was not submitted,
+    or None. They raise :class:`BodyError`, and aiohttp's exceptions if the client disconnects."""
 
     def __init__(self, *, decoder: LineDecoder, reader: BodyReader) -> None:
         self._decoder = decoder
@@ -330,9 +308,8 @@ class BodyIntake:
         return None
 
     async def read_object(self, request: web.BaseRequest, submission: Submission) -> None:
-        """One indication in its JSON form."""
         body = (await self.reader.document(request)).strip()
-        # Only the complete decoder makes one line of several.
+        # Only the complete decoder accepts an object on several lines.
         is_line = b"\n" not in body and b"\r" not in body
         decode = self._decoder.decode if is_line else self._decoder.decode_complete
         _submit(partial(decode, body), 0, submission)
@@ -348,7 +325,6 @@ class BodyIntake:
         _submit(lambda: self._decode_event(binary_event(request.headers, body)), 0, submission)
 
     async def read_batch(self, request: web.BaseRequest, submission: Submission) -> int | None:
-        """A batch of CloudEvents."""
         with self.reader.holding(request) as held:
             maximum = self.reader.limits.document_bytes
             body = await self.reader.whole(request, held, maximum=maximum)
@@ -388,18 +364,14 @@ def _submit(decode: Callable[[], Decoded], number: int, submission: Submission) 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A form of request bodies."""
-
-    #: The label of metrics.
     kind: str
-    #: Submits a body; None: an export message, which is answered by its own protocol.
+    #: Submits a body; None: a CIM-XML export message.
     read: Callable[[BodyIntake, web.BaseRequest, Submission], Awaitable[int | None]] | None
 
 
 _BINARY_EVENT = Format("cloudevents", BodyIntake.read_binary_event)
 EXPORT = Format("cim-xml", None)
-#: What publishers may send to ``POST /v1/indications``, by content type: another format is one
-#: line, and what reads it.
+#: Formats of ``POST /v1/indications`` by content type.
 FORMATS: Mapping[str, Format] = {
     "application/json": Format("json", BodyIntake.read_object),
     "application/x-ndjson": Format("ndjson", BodyIntake.read_lines),
@@ -408,16 +380,15 @@ FORMATS: Mapping[str, Format] = {
     "application/xml": EXPORT,
     "text/xml": EXPORT,
 }
-#: What sidecars send to ``POST /v1/relay``.
+#: Formats of ``POST /v1/relay``.
 RELAY_FORMATS: Mapping[str, Format] = {
     "application/x-ndjson": Format("relay", BodyIntake.read_lines)
 }
-#: Every label.
 INTAKE_KINDS = (*dict.fromkeys(one.kind for one in (*FORMATS.values(), *RELAY_FORMATS.values())),)
 
 
 def find_format(request: web.BaseRequest, formats: Mapping[str, Format]) -> Format | web.Response:
-    """Return the form of a request's body, or the 415 for one that is none of ``formats``."""
+    """Return the format of a body, or the 415."""
     content_type = request.content_type
     found = formats.get(content_type)
     if found is None:

@@ -1,8 +1,6 @@
-"""The intake as a CIM-XML listener (D.6): any CIM exporter can publish through a deliverer.
-
-A queue that is full for now, or an indication that was discarded, is CIM error 1 (FAILED), as
-pywbem's listener has it, so that an exporter which retries, retries.
-"""
+"""The intake as a CIM-XML listener (D.6): any CIM exporter can publish. A full queue or a discarded
+indication is CIM error 1 (FAILED), as in pywbem's listener, so that an exporter that retries does
+so."""
 
 from urllib.parse import quote
 
@@ -27,20 +25,18 @@ from pillion_sidecar.intake.decoding import decoded_instance
 from pillion_sidecar.intake.submission import WRONG, Submission
 from pillion_sidecar.reliability.receipts import Receipt
 
-#: Why an exporter's indication goes to no listener: unrouted, ended or suppressed.
+#: Reason without listener: unrouted, ended or suppressed.
 UNREACHED_HEADER = "Pillion-Unreached"
 
-#: Characters of what is wrong with a request.
+#: Maximum characters of a problem.
 _MOST_DETAIL = 400
 _READABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"})
 
 
 def refuse_method(method: str) -> web.Response | None:
-    """Answer what is not a POST: 405 for HTTP's own methods, 501 for others.
-
-    Methods that the HTTP parser does not know, such as M-POST, do not get here;
-    ``pillion_sidecar.connections`` answers them with 501.
-    """
+    """Answer 405 to HTTP's own methods and 501 to others, None to POST.
+    ``pillion_sidecar.connections`` answers methods that the parser does not know, such as
+    M-POST."""
     if method == "POST":
         return None
     status = 405 if method in _READABLE_METHODS else 501
@@ -52,7 +48,7 @@ def refuse_method(method: str) -> web.Response | None:
 def parse_export(
     request: web.BaseRequest, body: bytes, *, schema: Schema
 ) -> ExportRequest | web.Response:
-    """Return an export request, or the answer to one that cannot be understood."""
+    """Return an export request, or the error answer."""
     try:
         return parse_export_request(request.headers, body, schema=schema)
     except ExportRequestError as error:
@@ -62,12 +58,10 @@ def parse_export(
 
 
 def submit_export(export: ExportRequest, submission: Submission, *, schema: Schema) -> None:
-    """Submit the indication of an export request."""
     submission.accept(decoded_instance(export.instance, schema=schema), 0)
 
 
 def export_answer(export: ExportRequest, submission: Submission) -> web.Response:
-    """Answer an export request that was submitted."""
     if submission.refused:
         line = submission.refused[0]
         code = CIM_ERR_INVALID_PARAMETER if line.status == WRONG else CIM_ERR_FAILED
@@ -76,8 +70,8 @@ def export_answer(export: ExportRequest, submission: Submission) -> web.Response
 
 
 def _success(export: ExportRequest, submission: Submission) -> web.Response:
-    """Answer success. An export response has no place for more, so a header tells why the
-    indication goes to no listener, where that is so."""
+    """Answer success; a header has the reason without listener, since an export response has no
+    place for it."""
     answer = _answer(render_export_response(export.message_id))
     for reason in submission.unreached:
         answer.headers[UNREACHED_HEADER] = reason.value
@@ -87,7 +81,7 @@ def _success(export: ExportRequest, submission: Submission) -> web.Response:
 def delivered_answer(
     export: ExportRequest, submission: Submission, receipt: Receipt, *, timeout: float
 ) -> web.Response:
-    """Answer an export request whose exporter asked for ``delivered`` and has waited for it."""
+    """Answer after a wait for ``delivered``."""
     if receipt.discarded:
         one = receipt.discarded[0]
         reason = f"discarded at destination {one.destination}: {one.reason}"
@@ -101,7 +95,7 @@ def delivered_answer(
 def durable_answer(
     export: ExportRequest, submission: Submission, receipt: Receipt, *, timeout: float
 ) -> web.Response:
-    """Answer an export request whose exporter asked for ``durable`` and has waited for it."""
+    """Answer after a wait for ``durable``."""
     if receipt.secured.given:
         return _success(export, submission)
     reason = f"accepted, but not on disk within {timeout:g} s"
@@ -109,15 +103,12 @@ def durable_answer(
 
 
 def method_error(message_id: str, code: int, description: str) -> web.Response:
-    """Answer 200 with a CIM error."""
     return _answer(render_export_error(message_id, code, description))
 
 
 def request_error(status: int, cim_error: str | None, detail: str) -> web.Response:
-    """Answer a failure at the level of HTTP; the detail is escaped as OpenPegasus does.
-
-    The body says it again, for people: no header of DSP0200 is shown by curl alone.
-    """
+    """Answer an HTTP failure; the detail is escaped as in OpenPegasus. The body repeats it for
+    people, since curl shows no headers."""
     detail = detail[:_MOST_DETAIL]
     headers = {"PGErrorDetail": quote(detail)}
     if cim_error is not None:

@@ -1,9 +1,8 @@
-"""CloudEvents 1.0 whose data is an instance in its JSON form: structured, batched, or binary.
+"""CloudEvents 1.0 with a CIM instance in JSON as data: structured, batched, or binary.
 
-The event's ``source`` is the source, its ``id`` the IndicationIdentifier and its ``time`` the
-IndicationTime, each where the instance has none of its own. So are the extension attributes of
-``EXTENSIONS``, which give what a line gives beside its instance. CloudEvents has no number with a
-fraction and no integer beyond 32 bits, and in binary mode text only: text will do for all of them.
+``source``, ``id`` and ``time`` are the source, IndicationIdentifier and IndicationTime where the
+instance has none. ``EXTENSIONS`` replace the other members of a line. CloudEvents has no fractions
+and no integers above 32 bits, and binary mode has only text, so text is accepted for all.
 """
 
 import re
@@ -26,9 +25,9 @@ _CLOSING = re.compile(rb"\][ \t\r\n]*+\Z")
 _BETWEEN = re.compile(rb"[ \t\r\n]*+(?P<comma>,[ \t\r\n]*+)?")
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SCALAR = re.compile(_STRING + rb'|[^ \t\r\n,\[\]{}"]++', re.DOTALL)
-#: All before the next bracket that is in no string.
+#: All before the next bracket outside a string.
 _TO_BRACKET = re.compile(rb'[^"\[\]{}]*+(?:' + _STRING + rb'[^"\[\]{}]*+)*+', re.DOTALL)
-#: Bytes at the end of a batch among which its last bracket must be.
+#: Bytes at a batch's end that must contain the last bracket.
 _TAIL = 1024
 _BRACKETS_PER_TURN = 4096
 
@@ -45,8 +44,8 @@ def _flag(text: str) -> Any:
     return _FLAGS.get(text, text)
 
 
-#: Extension attributes: the member of a line that each stands for, and how its text is read. Text
-#: that is none of its kind is left for the line's own check to refuse.
+#: Extension attributes: the member of a line, and the conversion of text. Unconvertible text is
+#: left for the line's check.
 EXTENSIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "expirytime": ("expires", str),
     "group": ("group", str),
@@ -59,7 +58,7 @@ EXTENSIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def decode_event(event: Any, *, schema: Schema) -> Decoded:
-    """Decode one CloudEvent in its JSON format. Raises :class:`LineError`."""
+    """Decode a CloudEvent in JSON. Raises :class:`LineError`."""
     if not isinstance(event, dict):
         raise LineError("not a CloudEvent: not an object")
     _check_attributes(event)
@@ -76,11 +75,10 @@ def decode_event(event: Any, *, schema: Schema) -> Decoded:
 
 
 def split_batch(body: bytes) -> Iterator[tuple[int, int] | None]:
-    """Yield where each event of a batch begins and ends; None now and then, for a turn of the loop.
+    """Yield begin and end of each event; now and then None, for the event loop.
 
-    Nothing is built of an event here: a batch of 16 MiB may have eight million elements. So what is
-    wrong inside of one is found when it is decoded, and what is wrong between two when it is
-    reached. Raises :class:`LineError`.
+    Nothing is decoded here: 16 MiB may hold eight million elements. Raises :class:`LineError` for
+    what is between events, when it is reached.
     """
     opening = _OPENING.match(body)
     if opening is None or not body[-_TAIL:].rstrip(_SPACE).endswith(b"]"):
@@ -108,8 +106,8 @@ def split_batch(body: bytes) -> Iterator[tuple[int, int] | None]:
 
 
 def _closings(body: bytes, position: int) -> Iterator[int]:
-    """Yield -1 now and then, and at last where the object or array that begins at ``position``
-    ends. Raises :class:`LineError`."""
+    """Yield -1 now and then, and last the end of the object or array at ``position``. Raises
+    :class:`LineError`."""
     depth = brackets = 0
     while True:
         step = _TO_BRACKET.match(body, position)
@@ -131,10 +129,8 @@ def _closings(body: bytes, position: int) -> Iterator[int]:
 
 
 def binary_event(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """Return an event in binary content mode (``ce-`` headers) as one in the JSON format.
-
-    Raises :class:`LineError`.
-    """
+    """Return a binary-mode event (``ce-`` headers) in the JSON format. Raises
+    :class:`LineError`."""
     event: dict[str, Any] = {
         name[3:].lower(): unquote(value)
         for name, value in headers.items()
@@ -174,7 +170,7 @@ def _extensions(event: Mapping[str, Any]) -> dict[str, Any]:
 def _completed(properties: dict[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
     given = {name.casefold() for name in properties}
     completed = dict(properties)
-    # The types are stated, since a class that the schema does not know gives none.
+    # Types are stated, since an unknown class gives none.
     if "indicationidentifier" not in given:
         completed["IndicationIdentifier"] = {"type": "string", "value": event["id"]}
     if "indicationtime" not in given and "time" in event:

@@ -1,5 +1,4 @@
-"""From what a publisher sent to a decoded indication: the value and the errors, and the complete
-decoder for one JSON object. The usual line takes the shorter way of
+"""Decoded indications, and the complete decoder for one JSON object. Usual lines take
 :mod:`pillion_sidecar.intake.fast_path`, with the same result."""
 
 import json
@@ -19,21 +18,21 @@ from pillion_sidecar.http_errors import MOST_SHOWN, suggest
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.intake import IntakeError
 
-#: Properties of a delivery, not of the indication: each delivery has its own (S0.20, D.2). They are
-#: taken out here, once, so that a handler may splice the body's bytes into what it sends.
+#: Properties of a delivery, not of the indication (S0.20, D.2). Removed once here, so that handlers
+#: can splice the body's bytes.
 OF_A_DELIVERY = ("IndicationFilterName", "SequenceContext", "SequenceNumber")
-#: Members of a line beside ``class`` and ``properties``.
+#: Members of a line besides ``class`` and ``properties``.
 ENVELOPE = ("source", "sourceNamespace", "group", "expires")
-#: Those that give its place in its message group (S1).
+#: Members for the place in a message group (S1).
 MEMBERSHIP = ("sequence", "last", "ordered", "groupExpires", "groupMaxIdleSeconds")
-#: The greatest ``groupMaxIdleSeconds``, in seconds: 30 days.
+#: Seconds: 30 days.
 MAXIMUM_GROUP_IDLE = 2_592_000
-#: The greatest group sequence.
 GREATEST_SEQUENCE = (1 << 63) - 2
-#: Characters of the source and the group of a line with a ``sequence``: they are kept with the
-#: state of the group.
+#: Characters of source and group of a line with a ``sequence``: they are kept with the group's
+#: state.
 MAXIMUM_GROUP_TEXT = 1024
-#: Of a relayed line: characters of a subscription's uid and of a context, the greatest number.
+#: In a relayed line: maximum characters of a subscription's uid and a context, and the largest
+#: number.
 MAXIMUM_UID = 256
 MAXIMUM_CONTEXT = 1024
 GREATEST_NUMBER = (1 << 63) - 1
@@ -46,7 +45,7 @@ _RFC_3339 = re.compile(
 
 
 class LineError(IntakeError):
-    """A line is wrong, and will be however often it is sent: what, in which field."""
+    """A permanently invalid line: what is wrong, in which field."""
 
     def __init__(self, reason: str, *, field: str | None = None) -> None:
         super().__init__(reason)
@@ -57,11 +56,10 @@ class LineError(IntakeError):
 class RelayOrigin(
     msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True
 ):
-    """What a sidecar says of an indication that it relays."""
+    """What a sidecar says of a relayed indication."""
 
-    #: The subscription's uid.
     subscription: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_UID)]
-    #: When the sidecar accepted it, in seconds since the epoch.
+    #: By the sidecar; seconds since the epoch.
     accepted_at: Annotated[float, msgspec.Meta(ge=0)]
     #: Its place in the sidecar's queue.
     context: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_CONTEXT)]
@@ -69,29 +67,28 @@ class RelayOrigin(
 
 
 class Decoded(msgspec.Struct, frozen=True, gc=False):
-    """One indication as a publisher sent it, valid."""
+    """One valid indication."""
 
     #: ``{"class": …, "properties": {…}}``, one line of UTF-8.
     body: bytes
     class_name: str
-    #: Gives the instance, for filters; decodes it the first time only where that was not needed
-    #: for validation.
+    #: Returns the instance for filters; decoded on first use, unless validation needed it.
     instance: Callable[[], CIMInstance]
-    #: IndicationIdentifier; None where there is none, or an empty one.
+    #: IndicationIdentifier; None if missing or empty.
     identifier: str | None = None
     source: str | None = None
     source_namespace: str | None = None
     group: str | None = None
     #: Seconds since the epoch.
     expires: float | None = None
-    #: The sequence identifier that the publisher gave, if complete: an identity to fall back on.
+    #: The publisher's sequence identifier, if complete: a fallback identity.
     sequence: tuple[str, int] | None = None
-    #: Its place in ``group``, where it gave a ``sequence``.
+    #: Its place in ``group``, if it has a ``sequence``.
     member: GroupMember | None = None
-    #: Of a relayed line: content languages, and where it comes from.
+    #: Of a relayed line only, with ``relay``.
     languages: tuple[str, ...] = ()
     relay: RelayOrigin | None = None
-    #: Whether its class is not known, nor a superclass of it.
+    #: Neither its class nor a superclass is known.
     undeclared: bool = False
 
 
@@ -109,7 +106,7 @@ def parse_expires(text: str, *, field: str = "expires") -> float:
 
 
 def decode_object(obj: Any, *, schema: Schema, maximum_idle: float = MAXIMUM_GROUP_IDLE) -> Decoded:
-    """Decode one JSON object, envelope and all. Raises :class:`LineError`."""
+    """Decode a JSON object with its envelope. Raises :class:`LineError`."""
     if not isinstance(obj, dict):
         raise LineError('not an object; write {"class": …, "properties": {…}}')
     for name in obj:
@@ -152,13 +149,12 @@ def decoded_instance(
     expires: float | None = None,
     member: GroupMember | None = None,
 ) -> Decoded:
-    """Return a valid instance as a decoded indication."""
     identifier = instance.get("IndicationIdentifier")
     context, number = instance.get("SequenceContext"), instance.get("SequenceNumber")
     instance = without_delivery_properties(instance)
     return Decoded(
-        # With every type that the packaged schema does not give: whatever is declared by then,
-        # handlers, gateways and later runs read the same.
+        # All types that the packaged schema does not have are stated: then handlers, gateways and
+        # later runs read the same, whatever is declared.
         body=msgspec.json.encode(encode_instance(instance, schema=schema.base)),
         class_name=instance.class_name,
         instance=lambda: instance,
@@ -182,7 +178,6 @@ def _is_undeclared(instance: CIMInstance, schema: Schema) -> bool:
 
 
 def without_delivery_properties(instance: CIMInstance) -> CIMInstance:
-    """Return the instance without the properties that each delivery sets."""
     dropped = {name.casefold() for name in OF_A_DELIVERY}
     if not any(name.casefold() in dropped for name in instance.values):
         return instance
@@ -193,7 +188,6 @@ def without_delivery_properties(instance: CIMInstance) -> CIMInstance:
 
 
 def invalid_instance(error: InstanceError) -> LineError:
-    """Return an instance's problems as those of a line."""
     problems = error.problems
     reason = "; ".join(str(problem) for problem in problems[:_MAXIMUM_PROBLEMS_TOLD])
     if len(problems) > _MAXIMUM_PROBLEMS_TOLD:
@@ -209,11 +203,8 @@ def parse_member(
     expires: float | None,
     maximum_idle: float = MAXIMUM_GROUP_IDLE,
 ) -> GroupMember:
-    """Return a line's place in its group: ``given`` holds the members of ``MEMBERSHIP`` that it
-    has, one at least. ``maximum_idle``: the greatest ``groupMaxIdleSeconds``.
-
-    Raises :class:`LineError`.
-    """
+    """Return a line's place in its group; ``given`` holds at least one member of ``MEMBERSHIP``.
+    Raises :class:`LineError`."""
     if group is None or "sequence" not in given:
         name = next(iter(given))
         needed = "group" if name == "sequence" else "group and sequence"
@@ -300,11 +291,8 @@ def _text_member(obj: Mapping[str, Any], name: str) -> str | None:
 
 
 def parse_json(text: bytes) -> Any:
-    """Return the value. Raises :class:`LineError` that says what is wrong and where.
-
-    Strict, bounded in depth, every member once: Python's parser, told to refuse what it would let
-    pass (duplicate members, NaN and Infinity, text that is not UTF-8).
-    """
+    """Parse strictly: bounded depth, no duplicate members, no NaN or Infinity, valid UTF-8. Raises
+    :class:`LineError` with the position."""
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -321,7 +309,7 @@ def parse_json(text: bytes) -> Any:
     except RecursionError:
         raise LineError("nested too deep") from None
     except ValueError as error:
-        # An integer of thousands of digits, which Python declines to convert.
+        # Python refuses to convert integers of thousands of digits.
         raise LineError(f"not JSON that can be taken: {error}") from None
 
 

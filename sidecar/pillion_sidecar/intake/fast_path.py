@@ -1,9 +1,6 @@
-"""The shorter way for the usual line: one pass of a compiled decoder, no second look.
-
-Either it gives what the complete decoder would give (:func:`decoding.decode_object`), or None, and
-then the complete decoder decides and explains. Whatever is rare stays out of here: embedded
-instances, reals, stated types, other spellings, escaped control characters.
-"""
+"""The usual line in one pass of a compiled decoder. The result equals that of
+:func:`decoding.decode_object`, or is None: then the complete decoder decides. Embedded instances,
+reals, stated types, other spellings and escaped control characters are left to it."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +21,7 @@ from pillion_sidecar.intake.decoding import (
     parse_member,
 )
 
-#: Points in time without asterisks on days that exist in every year.
+#: Points in time without asterisks, on days that exist in every year.
 _DATETIME = (
     r"\A[0-9]{4}(?:02(?:0[1-9]|1[0-9]|2[0-8])|(?:0[469]|11)(?:0[1-9]|[12][0-9]|30)"
     r"|(?:0[13578]|1[02])(?:0[1-9]|[12][0-9]|3[01]))"
@@ -39,8 +36,6 @@ _GREATEST = (1 << 63) - 1
 
 
 class FastPath:
-    """Decodes lines of the classes that it was compiled for."""
-
     def __init__(self, schema: Schema) -> None:
         """Compile a decoder for the classes of ``schema``: some milliseconds."""
         self._classes: dict[type, _FastClass] = {}
@@ -48,17 +43,13 @@ class FastPath:
             if not known.abstract:
                 found = _FastClass(known)
                 self._classes[found.line] = found
-        # Not a static type: the union of what was compiled.
         union: Any = Union[tuple(self._classes)]  # noqa: UP007
         self._decode = msgspec.json.Decoder(union).decode
         self._decode_raw = msgspec.json.Decoder(_RawProperties).decode
 
     def decode(self, line: bytes) -> Decoded | None:
-        """Decode one line; None where the complete decoder must see it.
-
-        Raises :class:`LineError` for an ``expires`` that is not a time, and for a place in a
-        group that is none.
-        """
+        """Return None if the complete decoder must see the line. Raises :class:`LineError` for an
+        invalid ``expires`` or place in a group."""
         try:
             parsed = self._decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -71,9 +62,8 @@ class FastPath:
         line = line.strip()
         values = parsed.properties
         found = self._classes[type(parsed)]
-        # The decoder ignores unknown members and lets the last of two equal ones win. An object
-        # has one colon for each member, so as many colons as members known prove that there is
-        # neither.
+        # The decoder ignores unknown members and takes the last of duplicates. An object has one
+        # colon per member, so equal counts prove that there is neither.
         if line.count(b":") != 2 + len(values):
             return self._decode_unusual(line, parsed, found)
         return Decoded(
@@ -84,11 +74,11 @@ class FastPath:
         )
 
     def _decode_unusual(self, line: bytes, parsed: Any, found: "_FastClass") -> Decoded | None:
-        """A line with members beside the two, or with colons in its text."""
+        """Decode a line with members beside the two, or with colons in its text."""
         values = parsed.properties
         given = [value for name in ENVELOPE if (value := getattr(parsed, name)) is not None]
-        # In text a quote is always escaped, so ``":`` there is an escaped quote and a colon, which
-        # can only make the count too high; space before a colon would make it too low.
+        # In text a quote is escaped, so ``":`` there can only make the count too high; space before
+        # a colon makes it too low.
         more = line.count(b'":') - 2 - len(values) - len(given)
         membership = membership_of(parsed) if more else {}
         if len(membership) != more or _space_before_colon(line):
@@ -117,7 +107,6 @@ class FastPath:
         )
 
 
-#: How the members of a group's members are decoded.
 MEMBERSHIP_TYPES: Mapping[str, Any] = {
     "sequence": Annotated[int, msgspec.Meta(ge=0, le=GREATEST_SEQUENCE)],
     "last": bool,
@@ -128,7 +117,6 @@ MEMBERSHIP_TYPES: Mapping[str, Any] = {
 
 
 def membership_of(parsed: Any) -> dict[str, Any]:
-    """Return the members of ``MEMBERSHIP`` that a line has."""
     return {name: value for name in MEMBERSHIP if (value := getattr(parsed, name)) is not None}
 
 
@@ -137,7 +125,7 @@ class _RawProperties(msgspec.Struct):
 
 
 class _FastClass:
-    """One class: the shape of its lines, and how its values become an instance."""
+    """One class: the shape of its lines, and their conversion to instances."""
 
     __slots__ = ("arrays", "datetimes", "line", "name", "name_bytes", "types")
 
@@ -167,7 +155,7 @@ class _FastClass:
 
 
 class _Instance(msgspec.Struct, frozen=True, gc=False):
-    """An ``InstanceSource`` that converts what the compiled decoder gave."""
+    """An ``InstanceSource`` over the compiled decoder's result."""
 
     found: _FastClass
     values: dict[str, Any]
@@ -203,7 +191,7 @@ def _line_type(known: CIMClass) -> type:
 
 
 def _json_type(declared: PropertyType) -> Any:
-    """The Python type that decodes a property quickly; None where it is left to the other way."""
+    """Return the Python type to decode a property; None: left to the complete decoder."""
     cim_type = declared.cim_type
     if declared.embedded is not None:
         return None

@@ -1,9 +1,6 @@
-"""How much intake takes at a time: requests that are read, requests that wait for listeners, and
-bytes of bodies.
-
-Reading and waiting have separate shares: publishers that wait for a listener never keep others from
-publishing. Where publishers show tokens, none takes all of a share.
-"""
+"""Limits of intake: requests being read, requests waiting for listeners, and bytes of bodies.
+Reading and waiting have separate shares: waiting publishers never keep others from publishing. With
+tokens, no publisher takes a whole share."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,58 +11,52 @@ from typing import TypeAlias
 from pillion_sidecar.auth.principal import Principal
 from pillion_sidecar.clock import Clock
 
-#: Requests that are read, or wait for the disk, at a time.
+#: Concurrent requests that are read or wait for the disk.
 MOST_READING = 480
-#: Requests that wait for listeners at a time: ``ack=delivered``, flushes, receipts.
+#: Concurrent requests that wait for listeners: ``ack=delivered``, flushes, receipts.
 MOST_WAITING = 480
 
 #: Called with the reason when the gate closes.
 Interrupt: TypeAlias = Callable[[str], None]
-#: Bytes of all bodies that are held while the rest of them comes.
+#: Total bytes of incomplete bodies.
 MOST_BODY_BYTES = 64 << 20
-#: Seconds that a body has before it may have to give way to others.
+#: Seconds before a body may be ended in favor of others.
 GRACE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeLimits:
-    """The bounds of a request. Sizes in bytes, times in seconds."""
+    """Limits of a request, in bytes and seconds."""
 
     line_bytes: int = 1 << 20
     #: A streamed body: NDJSON.
     stream_bytes: int = 1 << 30
-    #: A batch of CloudEvents, which is held whole. Single documents are as long as a line.
+    #: A batch of CloudEvents, which is buffered. Other documents have the limit of a line.
     document_bytes: int = 16 << 20
-    #: A body must bring ``progress_bytes`` in each such period, or end.
+    #: A body must bring ``progress_bytes`` in each such period.
     idle_seconds: float = 30.0
     progress_bytes: int = 256
-    #: The longest time that a publisher may wait for an answer.
+    #: Maximum wait for an answer.
     wait_seconds: float = 3600.0
 
 
 class Share:
-    """A number of slots of one kind.
-
-    A principal gets another slot while it holds fewer than are free. So one alone gets half of
-    them, two a third each, and a slot is left for the next one. Requests without a principal may
-    take all slots.
-    """
+    """A number of slots. A principal gets another slot while it holds fewer than are free: one
+    alone gets half, two a third each, and one slot stays for the next. Requests without a principal
+    may take all."""
 
     __slots__ = ("_by_principal", "_maximum", "taken")
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
-        #: Slots in use.
         self.taken = 0
         self._by_principal: Counter[Principal] = Counter()
 
     @property
     def is_full(self) -> bool:
-        """Whether no slot is left."""
         return self.taken >= self._maximum
 
     def take(self, principal: Principal | None) -> bool:
-        """Take a slot; return whether there was one."""
         free = self._maximum - self.taken
         if free <= 0:
             return False
@@ -77,7 +68,6 @@ class Share:
         return True
 
     def give(self, principal: Principal | None) -> None:
-        """Give a slot back."""
         self.taken -= 1
         if principal is not None:
             self._by_principal[principal] -= 1
@@ -87,11 +77,9 @@ class Share:
 
 @dataclass(slots=True, eq=False)
 class RequestSlot:
-    """What one request holds of the gate's shares."""
-
     gate: "IntakeGate"
     principal: Principal | None
-    #: The publisher's; None without tokens.
+    #: None without tokens.
     namespace: str | None
     interrupt: Interrupt | None = None
     is_reading: bool = False
@@ -108,14 +96,13 @@ class RequestSlot:
         return None
 
     def stop_reading(self) -> None:
-        """Give the slot to be read back: all of the request is read."""
+        """Release the slot for reading: the request is read."""
         if self.is_reading:
             self.is_reading = False
             self.gate.requests.discard(self)
             self.gate.reading.give(self.principal)
 
     def release(self) -> None:
-        """Give every slot back: the request has been answered, or its client is gone."""
         self.stop_reading()
         if self.may_wait:
             self.may_wait = False
@@ -123,18 +110,17 @@ class RequestSlot:
 
 
 class IntakeGate:
-    """Closed until the configuration is loaded, and again from shutdown on."""
+    """Closed until the configuration is loaded, and from shutdown on."""
 
     def __init__(self, *, reading: int = MOST_READING, waiting: int = MOST_WAITING) -> None:
         self._reason: str | None = "the configuration is not loaded yet"
         self.reading = Share(reading)
         self.waiting = Share(waiting)
-        #: Those that are being read.
+        #: Requests being read.
         self.requests: set[RequestSlot] = set()
 
     @property
     def is_open(self) -> bool:
-        """Whether publishers are served."""
         return self._reason is None
 
     def problem(self) -> str | None:
@@ -146,11 +132,10 @@ class IntakeGate:
         return None
 
     def open(self) -> None:
-        """Serve publishers from now on."""
         self._reason = None
 
     def close(self, reason: str) -> None:
-        """Answer 503 with a reason from now on, and interrupt the requests that are being read."""
+        """Answer 503 with the reason from now on; interrupt the requests being read."""
         self._reason = reason
         for slot in list(self.requests):
             if slot.interrupt is not None:
@@ -159,8 +144,7 @@ class IntakeGate:
     def enter(
         self, interrupt: Interrupt, *, principal: Principal | None = None
     ) -> RequestSlot | str:
-        """Take a slot to read one request, or return why there is none. The caller must release
-        it."""
+        """Take a slot to read a request, or return why there is none. The caller releases it."""
         if self._reason is not None:
             return self._reason
         if not self.reading.take(principal):
@@ -171,7 +155,7 @@ class IntakeGate:
         return slot
 
     def ask(self, *, principal: Principal | None = None) -> RequestSlot:
-        """Return a slot for a request that publishes nothing, whether or not intake is open."""
+        """Return a slot for a request that publishes nothing, even while intake is closed."""
         return RequestSlot(self, principal, None if principal is None else principal.namespace)
 
 
@@ -181,7 +165,7 @@ def _of(principal: Principal | None) -> str:
 
 @dataclass(slots=True, eq=False)
 class HeldBody:
-    """A body that has come in part."""
+    """A partly received body."""
 
     budget: "BodyBudget"
     #: Ends its reading; returns whether any was left.
@@ -191,24 +175,19 @@ class HeldBody:
     size: int = 0
 
     def hold(self, size: int) -> None:
-        """Account for ``size`` bytes. Without memory for them, another body is ended, or this."""
         if size != self.size:
             self.budget.resize(self, size)
 
 
 class BodyBudget:
-    """Shares memory among bodies.
-
-    Without memory left, the oldest body of the principal that holds most is ended; the one that
-    needs more, where all of those are younger than ``GRACE_SECONDS``.
-    """
+    """Divides memory among bodies. If it is exhausted, the oldest body of the principal that holds
+    most is ended; if all of those are younger than ``GRACE_SECONDS``, the one that needs more."""
 
     def __init__(self, *, clock: Clock, maximum: int = MOST_BODY_BYTES) -> None:
         self._clock = clock
         self._maximum = maximum
-        # In the order in which they began.
+        # In the order of their beginning.
         self._bodies: dict[HeldBody, None] = {}
-        #: Bytes that are held.
         self.used = 0
 
     @contextmanager
@@ -225,9 +204,7 @@ class BodyBudget:
                 self._release(body)
 
     def resize(self, body: HeldBody, size: int) -> None:
-        """See ``HeldBody.hold``."""
         if body not in self._bodies:
-            # It was ended; its next read raises.
             return
         self.used += size - body.size
         body.size = size

@@ -1,5 +1,4 @@
-"""What intake tells in the log of what happens often: the first at once, the rest of a minute in
-one line (S0.11)."""
+"""Frequent events in the log: the first at once, the rest once a minute (S0.11)."""
 
 import logging
 from collections import Counter
@@ -11,17 +10,17 @@ from pillion_sidecar.indication import Unreached
 
 logger = logging.getLogger("pillion.intake")
 
-#: Seconds from one line of the log to the next.
+#: Seconds between two lines.
 SECONDS = 60.0
-#: Reasons that a line of the log names; all that are more are counted alone.
+#: Reasons named in a line; further ones are only counted.
 MOST_REASONS = 5
-#: Classes that a line names; publishers choose them.
+#: Classes named in a line; publishers choose them.
 MOST_CLASSES = 3
 _MOST_CHARACTERS = 80
 
 
 class MinuteLog:
-    """Calls ``log`` when there is something to say, once a minute at most."""
+    """Calls ``log`` at most once a minute, when there is something to log."""
 
     def __init__(self, *, timers: Timers, log: Callable[[], None]) -> None:
         self._timers = timers
@@ -30,7 +29,7 @@ class MinuteLog:
         self._has_news = False
 
     def news(self) -> None:
-        """There is something to say."""
+        """There is something to log."""
         self._has_news = True
         if self._timer is None:
             self._tell()
@@ -43,7 +42,6 @@ class MinuteLog:
             self._timer = self._timers.call_later(SECONDS, self._tell)
 
     def close(self) -> None:
-        """Say what has not been said yet, and set no timer any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -53,7 +51,7 @@ class MinuteLog:
 
 
 class HeldBack:
-    """Counts the lines that publishers are to send again."""
+    """Counts lines that publishers are to send again."""
 
     def __init__(self, *, timers: Timers) -> None:
         self._since: Counter[str] = Counter()
@@ -61,7 +59,6 @@ class HeldBack:
         self._minutes = MinuteLog(timers=timers, log=self._log)
 
     def note(self, reason: str) -> None:
-        """Count one line that was refused for a reason."""
         if reason in self._since or len(self._since) < MOST_REASONS:
             self._since[reason] += 1
         else:
@@ -84,22 +81,17 @@ class HeldBack:
         self._others = 0
 
     def close(self) -> None:
-        """Log what no line has told yet."""
         self._minutes.close()
 
 
 class UnreachedIndications:
-    """Counts the indications that reach no listener."""
-
     def __init__(self, *, timers: Timers) -> None:
-        #: Since the start, by reason.
         self.total: Counter[Unreached] = Counter(dict.fromkeys(Unreached, 0))
         self._since: Counter[Unreached] = Counter()
         self._classes: dict[Unreached, dict[str, None]] = {}
         self._minutes = MinuteLog(timers=timers, log=self._log)
 
     def note(self, reason: Unreached, class_name: str) -> None:
-        """Count one indication of a class."""
         self.total[reason] += 1
         self._since[reason] += 1
         classes = self._classes.setdefault(reason, {})
@@ -113,7 +105,7 @@ class UnreachedIndications:
             f"{count} {reason.value} ({', '.join(self._classes[reason])})"
             for reason, count in counted.items()
         )
-        # A repeat that is suppressed is what its subscription asks for.
+        # A suppressed repeat is what its subscription asks for.
         is_wanted = counted.keys() == {Unreached.SUPPRESSED}
         logger.log(
             logging.INFO if is_wanted else logging.WARNING,
@@ -130,20 +122,15 @@ class UnreachedIndications:
         self._classes.clear()
 
     def close(self) -> None:
-        """Log what no line has told yet."""
         self._minutes.close()
 
 
 class UndeclaredClasses:
-    """Counts the indications of undeclared classes.
-
-    They are in neither the CIM schema nor the service, and are accepted: only a filter on
-    CIM_Indication or on that very class selects them.
-    """
+    """Counts indications of classes that neither the CIM schema nor the service has. They are
+    accepted; only a filter on CIM_Indication or that class selects them."""
 
     def __init__(self, *, timers: Timers, schema: Callable[[], Schema]) -> None:
-        """``schema`` gives the classes in force."""
-        #: Since the start.
+        """``schema`` returns the classes in force."""
         self.total = 0
         self._schema = schema
         self._since = 0
@@ -151,7 +138,6 @@ class UndeclaredClasses:
         self._minutes = MinuteLog(timers=timers, log=self._log)
 
     def note(self, class_name: str) -> None:
-        """Count one indication of a class."""
         self.total += 1
         self._since += 1
         if len(self._classes) < MOST_CLASSES:
@@ -179,5 +165,4 @@ class UndeclaredClasses:
         self._classes.clear()
 
     def close(self) -> None:
-        """Log what no line has told yet."""
         self._minutes.close()

@@ -1,5 +1,3 @@
-"""A publisher's query parameters and headers."""
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +7,14 @@ from pillion_sidecar.config.schema.service import Acknowledgement, Durability
 from pillion_sidecar.http_errors import ParameterError
 from pillion_sidecar.reliability.callbacks import BadCallback, check_callback
 
-#: Seconds that ``ack=delivered`` and a flush wait where the publisher does not say.
+#: Default seconds for ``ack=delivered`` and flushes.
 DEFAULT_TIMEOUT = 30.0
 MAXIMUM_TEXT = 1024
-#: Faults that one answer tells: where the publisher does not say, and at most.
+#: Default and maximum faults in one answer.
 DEFAULT_FAULTS = 1000
 MAXIMUM_FAULTS = 10_000
 
-#: The query parameters of a publish request, of the first release's clients, too.
+#: Of a publish request, including the first release's clients.
 PUBLISH_PARAMETERS = frozenset({"ack", "callback", "instance", "source", "timeout"})
 
 _LEVELS = {level.value.lower(): level for level in Acknowledgement}
@@ -25,8 +23,6 @@ _MAXIMUM_LANGUAGES = 16
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """A publish request's parameters, valid."""
-
     acknowledgement: Acknowledgement
     timeout: float
     source: str | None
@@ -34,7 +30,7 @@ class Parameters:
     languages: tuple[str, ...]
     #: A URL that the service allows.
     callback: str | None = None
-    #: What an answer before has named (``Publisher.instance``).
+    #: ``Publisher.instance`` of an earlier answer.
     instance: str | None = None
 
 
@@ -47,7 +43,7 @@ def parse_parameters(
     callbacks: Sequence[str],
     maximum_wait: float,
 ) -> Parameters:
-    """Return a publish request's parameters. Raises :class:`ParameterError`."""
+    """Raises :class:`ParameterError`."""
     source = query.get("source")
     if source is not None and not 0 < len(source) <= MAXIMUM_TEXT:
         raise ParameterError(f"source: give 1 to {MAXIMUM_TEXT} characters")
@@ -81,8 +77,7 @@ def parse_parameters(
 def parse_level(
     query: Mapping[str, str], *, name: str, default: Acknowledgement, durability: Durability
 ) -> Acknowledgement:
-    """Return the acknowledgement level asked for. Raises :class:`ParameterError`, also where this
-    deployment cannot give it."""
+    """Raises :class:`ParameterError`, also if this deployment cannot provide the level."""
     text = query.get(name)
     level = default if text is None else _LEVELS.get(text)
     missing = None if level is None else _missing(level, durability)
@@ -111,7 +106,7 @@ def parse_count(query: Mapping[str, str], *, name: str, default: int, maximum: i
     text = query.get(name)
     if text is None:
         return default
-    # Longer is beyond the maximum anyway, and int() of a very long text is slow.
+    # Longer is above the maximum, and int() of a very long text is slow.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= maximum):
         raise ParameterError(f"{name}: {text!r:.40}; give a whole number from 0 to {maximum}")
     return int(text)

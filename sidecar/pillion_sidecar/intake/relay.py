@@ -1,4 +1,4 @@
-"""The gateway's side of the relay: the indications that sidecars have accepted, line by line."""
+"""The gateway's side of the relay: indications that sidecars have accepted."""
 
 import math
 from collections.abc import Sequence
@@ -35,12 +35,11 @@ from pillion_sidecar.reliability.message_groups import Examined
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard
 
-#: The most languages of a line.
 MAXIMUM_LANGUAGES = 16
 _MEMBERS = ("subscription", "acceptedAt", "context", "number")
 #: Those of ``relay``, its four members, and their two texts.
 _QUOTES_OF_RELAY = 2 * (1 + 4 + 2)
-#: What a line has beside class and properties.
+#: Members besides class and properties.
 _BESIDE: Any = msgspec.defstruct(
     "Beside",
     [
@@ -53,13 +52,13 @@ _BESIDE: Any = msgspec.defstruct(
     frozen=True,
     gc=False,
 )
-#: What a sidecar is told to wait whose subscription is not known, in seconds.
+#: Seconds that a sidecar waits if its subscription is not known.
 UNKNOWN_RETRY_AFTER = 1.0
 
 
 class RelayFastPath:
-    """The shorter way for a line as sidecars write it: class and properties, then the rest, and
-    ``relay`` last. Gives None for every other."""
+    """Decodes a line as sidecars write it: class and properties, then the rest, ``relay`` last.
+    Returns None for every other."""
 
     def __init__(self, schema: Schema) -> None:
         """Compile a decoder for the classes of ``schema``: some milliseconds."""
@@ -68,8 +67,7 @@ class RelayFastPath:
 
     def decode(self, line: bytes) -> Decoded | None:
         """See :meth:`FastPath.decode`."""
-        # An object ends and a member follows: once, after the properties. Where it stands in a text
-        # instead, what is before it is no JSON.
+        # The end of the properties. If this stands in a text, what precedes it is no JSON.
         end = line.find(b'},"')
         if end < 0 or line.find(b'},"', end + 3) >= 0:
             return None
@@ -93,9 +91,9 @@ class RelayFastPath:
         envelope = (source, parsed.sourceNamespace, group, expires)
         if "" in envelope:
             return None
-        # The decoder lets the last of two equal members win. Without a backslash each name and each
-        # text has two quotes, so as many quotes as those of what it gave prove that none is there
-        # twice: here the names of the envelope with their texts, then the rest.
+        # The decoder takes the last of duplicate members. Without backslashes each name and text
+        # has two quotes, so equal counts prove that there are no duplicates: here the envelope's
+        # names with their texts, then the rest.
         quotes = rest.count(b'"') - 4 * (4 - envelope.count(None)) - _QUOTES_OF_RELAY
         if languages is not None:
             quotes -= 2 + 2 * len(languages)
@@ -130,10 +128,8 @@ class RelayFastPath:
 
 
 def decode_relayed(obj: Any, *, schema: Schema) -> Decoded:
-    """Decode one JSON object, the complete way. Raises :class:`LineError`.
-
-    What a sidecar has validated is validated again: whoever has its token could send anything.
-    """
+    """Decode and validate completely: whoever has a sidecar's token could send anything. Raises
+    :class:`LineError`."""
     if not isinstance(obj, dict):
         raise LineError('not an object; write {"class": …, "properties": {…}, "relay": {…}}')
     ordinary = dict(obj)
@@ -144,7 +140,7 @@ def decode_relayed(obj: Any, *, schema: Schema) -> Decoded:
             f"languages: not a list of at most {MAXIMUM_LANGUAGES} language tags",
             field="languages",
         )
-    # What this service declares is not for what another one has accepted.
+    # This service's declarations do not apply to indications that another accepted.
     return msgspec.structs.replace(
         # A sidecar of an earlier version may have accepted a longer idle time.
         decode_object(ordinary, schema=schema.base, maximum_idle=math.inf),
@@ -216,11 +212,10 @@ def _number(value: Any) -> int:
 
 
 class RelaySubmission(Submission):
-    """The lines of one request of a sidecar.
+    """The lines of a sidecar's request.
 
-    A prefix of them is taken: after the first that is refused for now all are, so that nothing
-    gets ahead of it. ``expires`` and ``groupExpires`` refuse nothing: they gated the acceptance by
-    the sidecar, and what was accepted is not discarded for them (S1.3).
+    A prefix is accepted: after the first temporary refusal all are refused, which keeps the order.
+    ``expires`` and ``groupExpires`` refuse nothing here: the sidecar has checked them (S1.3).
     """
 
     def __init__(
@@ -230,20 +225,19 @@ class RelaySubmission(Submission):
         namespace: str | None = None,
         followers: tuple[Follower, ...] = (),
     ) -> None:
-        """``namespace`` is the sidecar's, where it was asked for a token."""
+        """``namespace``: the sidecar's; None without tokens."""
         super().__init__(context=context, namespace=namespace, followers=followers)
-        # Why what comes now is refused for now, whatever it is.
+        # The refusal that applies to all further lines.
         self._stopped: Refusal | None = None
 
     def refuse(self, error: LineError, line: int) -> None:
-        """Note a line that is wrong."""
         if self._stopped is None:
             super().refuse(error, line)
         else:
             self._refuse_for_now(self._stopped, (), line)
 
     def accept(self, decoded: Decoded, line: int) -> None:
-        """Take a line over, or note that it is a duplicate or refused."""
+        """Accept a line, or note that it is a duplicate or refused."""
         context, origin = self._context, decoded.relay
         assert origin is not None
         if context.closing is not None:
@@ -293,10 +287,10 @@ class RelaySubmission(Submission):
         line: int,
         gone: Original | None,
     ) -> None:
-        """``gone``: what has come before under its identity, and was discarded."""
+        """``gone``: the discarded earlier indication with its identity."""
         origin, context = decoded.relay, self._context
         assert origin is not None
-        # A sidecar's clock may be ahead of this one.
+        # A sidecar's clock may be ahead.
         wall = min(origin.accepted_at, moment.wall)
         accepted_at = moment.of_date(wall)
         group, examined = None if decoded.group is None else self._group(decoded), None
@@ -331,7 +325,7 @@ class RelaySubmission(Submission):
         )
         if self._offer(indication, (target,), examined, line):
             if gone is not None:
-                # Nobody got it: it is remembered anew.
+                # Nobody received it: it is remembered anew.
                 context.memory.forget(digest)
             self._remember(indication, moment, examined)
 
@@ -350,7 +344,7 @@ class RelaySubmission(Submission):
         )
         self.accepted += 1
         if examined is not None:
-            # Now: it may discard the line, which must find its identity remembered.
+            # Only now: it may discard the line, whose identity must be remembered by then.
             self._context.groups.proceed(examined)
 
     def _refuse_for_now(self, refusal: Refusal, targets: Sequence[Target], line: int) -> None:

@@ -1,8 +1,5 @@
-"""The HTTP application of the intake listener.
-
-Nothing is answered before it is true: ``accepted`` means in the queues, ``durable`` on disk,
-``delivered`` that every listener has it.
-"""
+"""The HTTP application of the intake listener. ``accepted`` means in the queues, ``durable`` on
+disk, ``delivered`` acknowledged by every listener."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -73,11 +70,11 @@ from pillion_sidecar.wire.submission import ReceiptAnswer, SubmissionAnswer
 RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
 FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
 FAULTS_PARAMETERS = frozenset({"after", "instance", "limit", "publisher"})
-#: Seconds of Retry-After where all waits are taken.
+#: Seconds of Retry-After if all waits are taken.
 WAIT_RETRY_AFTER = 1.0
 #: Seconds of Retry-After while intake is closed or full.
 UNAVAILABLE_RETRY_AFTER = 1.0
-#: pywbem's exporter posts to /cimom whatever the URL says, OpenPegasus's to / without a path.
+#: pywbem's exporter always posts to /cimom, OpenPegasus's to / without a path.
 CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:(?s:.*)}", "/cimom", "/")
 NO_GATEWAY = (
     "nothing can be relayed here: this deliverer is no gateway; name in gatewayRef or handOverTo an"
@@ -87,17 +84,16 @@ NOT_OURS = (
     "only sidecars of the gateway's own namespace relay, past all filters; publish at"
     " /v1/indications"
 )
-#: How many times as long as a publisher's a relayed line may be: a sidecar had accepted it, and
-#: wrote it anew, with more beside it.
+#: Factor on a line's limit for relayed lines: the sidecar rewrote them with more members.
 RELAYED_GROWTH = 2
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Handles a request that has a slot: returns what refuses it, or what reads and answers it.
+#: Handles a request with a slot: returns the refusal, or an awaitable that reads and answers it.
 Admitted: TypeAlias = Callable[
     [web.Request, RequestSlot], web.StreamResponse | Awaitable[web.StreamResponse]
 ]
 
 if TYPE_CHECKING:
-    # It imports the token verification, which a sidecar does not need.
+    # It imports token verification, which a sidecar does not need.
     from pillion_sidecar.auth.token_middleware import TokenMiddleware
 
 
@@ -113,11 +109,11 @@ def create_intake(
     tokens: "TokenMiddleware | None" = None,
     origins: OriginPolicy | None = None,
 ) -> web.Application:
-    """Return the application. Without ``callbacks`` nobody can be called back; without ``tokens``
-    all requests are served but those that ``origins`` refuses, so it is for the loopback listener.
+    """Return the application.
 
-    Its runner should have a ``keepalive_timeout`` (aiohttp then also closes a connection whose
-    first request does not come) and ``auto_decompress=False``.
+    Without ``callbacks`` nobody is called back. Without ``tokens`` only ``origins`` refuses
+    requests, so this is for loopback. The runner needs a ``keepalive_timeout`` (it also closes
+    connections without a first request) and ``auto_decompress=False``.
     """
     intake = _Intake(
         context=context,
@@ -145,8 +141,6 @@ def create_intake(
 
 
 class _Intake:
-    """The endpoints."""
-
     def __init__(
         self,
         *,
@@ -173,7 +167,7 @@ class _Intake:
         self._origins = origins
         self._budget = BodyBudget(clock=context.clock)
         self._bodies = self._body_intake(is_relayed=False)
-        # Made when the first sidecar relays something.
+        # Created with the first relayed request.
         self._relayed_bodies: BodyIntake | None = None
 
     def _body_intake(self, *, is_relayed: bool) -> BodyIntake:
@@ -189,18 +183,16 @@ class _Intake:
         reader = BodyReader(timers=self._timers, limits=limits, budget=self._budget)
         return BodyIntake(decoder=decoder, reader=reader)
 
-    # ------------------------------------------------------------------ limits
-
     def reading(self, handler: Admitted) -> Handler:
-        """Serve requests while intake is open, and not too many at a time."""
+        """Serve a bounded number of requests while intake is open."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            # Any Host is good: publishers may have names of their own for this machine, and a page
-            # that was led here by one sends its Origin with each POST.
+            # Any Host is accepted: publishers may have their own names for this machine, and a page
+            # that used one sends its Origin with each POST.
             refusal = None if self._origins is None else self._origins.refuse_page(request)
             if refusal is not None:
                 return refusal
-            # Looked up once, and only where there can be one: a look-up costs a microsecond.
+            # Only where there can be one: a look-up costs a microsecond.
             principal = request.get(PRINCIPAL) if self._asks_for_tokens else None
             slot = self._gate.enter(partial(interrupt_body, request), principal=principal)
             if isinstance(slot, str):
@@ -216,8 +208,8 @@ class _Intake:
         return answer
 
     def asking(self, handler: Handler, *, waits: bool) -> Handler:
-        """Serve requests that publish nothing. Those that wait are bounded in number, and each ends
-        with its client."""
+        """Serve requests that publish nothing. Those that wait are bounded, and end with their
+        client."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             refusal = None if self._origins is None else self._origins.refuse_page(request)
@@ -239,10 +231,8 @@ class _Intake:
 
         return answer
 
-    # ------------------------------------------------------------------ asking
-
     async def receipt(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/receipts/ID: what has become of a request."""
+        """GET /v1/receipts/ID."""
         check_names(request.query, RECEIPT_PARAMETERS)
         seconds = parse_timeout(request.query, maximum=self.limits.wait_seconds)
         level = self._level(request)
@@ -262,7 +252,7 @@ class _Intake:
         return web.json_response(msgspec.to_builtins(answer), status=200 if reached else 202)
 
     async def flush(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/flush: wait for all that a publisher has published so far."""
+        """POST /v1/flush: wait for everything that a publisher has published so far."""
         check_names(request.query, FLUSH_PARAMETERS)
         seconds = parse_timeout(request.query, maximum=self.limits.wait_seconds)
         level = self._level(request)
@@ -281,7 +271,7 @@ class _Intake:
         return web.json_response(document, status=200 if complete else 202)
 
     async def faults(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/faults: what was discarded of a publisher's indications (S1.9)."""
+        """GET /v1/faults: a publisher's discards (S1.9)."""
         check_names(request.query, FAULTS_PARAMETERS)
         after = parse_count(request.query, name="after", default=0, maximum=1 << 62)
         limit = parse_count(
@@ -304,7 +294,7 @@ class _Intake:
         )
 
     def _named_publisher(self, request: web.Request) -> Publisher | web.Response:
-        """Return the publisher that a request names, or the answer where it is not known."""
+        """Return the named publisher, or the error answer."""
         publisher_id = request.query.get("publisher")
         if not publisher_id:
             raise ParameterError("publisher: give the ID sent as Pillion-Publisher")
@@ -316,8 +306,6 @@ class _Intake:
         if request.query.get("instance", publisher.instance) != publisher.instance:
             return other_instance(publisher)
         return publisher
-
-    # ------------------------------------------------------------------ publishing
 
     def publish(
         self, request: web.Request, slot: RequestSlot
@@ -342,7 +330,7 @@ class _Intake:
     def relay(
         self, request: web.Request, slot: RequestSlot
     ) -> web.StreamResponse | Awaitable[web.StreamResponse]:
-        """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
+        """POST /v1/relay: indications that sidecars accepted."""
         if not self._context.routes.takes_relayed:
             return refuse(404, NO_GATEWAY)
         if not may_relay(request):
@@ -350,7 +338,7 @@ class _Intake:
         body = find_format(request, RELAY_FORMATS)
         if isinstance(body, web.Response):
             return body
-        # Other names are ignored: the sidecar may be newer than its gateway.
+        # Unknown names are ignored: the sidecar may be newer than its gateway.
         parameters = self._parameters(request, slot, who="a sidecar")
         if isinstance(parameters, web.Response):
             return parameters
@@ -362,7 +350,7 @@ class _Intake:
     async def _receive(
         self, request: web.Request, publication: "_Publication", bodies: BodyIntake, body: Format
     ) -> web.StreamResponse:
-        """Read a request, and answer it once its lines have come as far as it asks."""
+        """Read a request; answer once its lines have reached the requested level."""
         submission, interruption = publication.submission, None
         assert body.read is not None
         try:
@@ -393,13 +381,12 @@ class _Intake:
         receipt: Receipt,
         answer: SubmissionAnswer,
     ) -> bool:
-        """Wait as long as the request asks for, and add to the answer what is known then; return
-        whether the rest is told later."""
+        """Wait as requested, add the results to the answer, and return whether more is to come."""
         parameters, submission = publication.parameters, publication.submission
         if not (submission.accepted or submission.duplicate) and (
             parameters.callback is not None or receipt.is_for_durable
         ):
-            # Nothing was taken: there is nothing to wait for, and nothing to be called back about.
+            # Nothing was accepted: there is nothing to wait for.
             return False
         if parameters.callback is not None:
             assert self._callbacks is not None
@@ -424,31 +411,31 @@ class _Intake:
     async def _reach(
         self, request: web.BaseRequest, receipt: Receipt, parameters: Parameters
     ) -> bool:
-        """Wait until a request's lines have come as far as it asks, while its client is there;
-        return whether they have."""
+        """Wait, while the client is connected, until the lines reach the requested level; return
+        whether they have."""
         self._complete(receipt)
         signal = receipt.secured if receipt.is_for_durable else receipt.settled_all
         try:
             with ended_with_client(request):
                 reached = await signal.wait(parameters.timeout)
         except asyncio.CancelledError:
-            # The client is gone without the receipt's ID: nobody can ever ask for it.
+            # The client left without the receipt's ID: nobody can ask for it.
             self._receipts.drop(receipt)
             raise
         if reached:
-            # The answer tells all.
+            # The answer is complete.
             self._receipts.drop(receipt)
         return reached
 
     def _complete(self, receipt: Receipt) -> None:
-        # Kept before any wait, so that a publisher who goes away meanwhile leaves it bounded.
+        # Before any wait, so that it stays bounded if the publisher leaves.
         self._receipts.keep(receipt)
         receipt.completed()
         if receipt.is_for_durable:
             self._context.queues.barrier(receipt.secured.give)
 
     async def export(self, request: web.Request, slot: RequestSlot) -> web.StreamResponse:
-        """A CIM-XML export request, at whatever path."""
+        """A CIM-XML export request, on any path."""
         refusal = cimxml.refuse_method(request.method) or refuse_encoding(request)
         if refusal is not None:
             return refusal
@@ -480,8 +467,8 @@ class _Intake:
     def _parameters(
         self, request: web.Request, slot: RequestSlot, *, who: str | None = None
     ) -> Parameters | web.Response:
-        """Return a request's parameters, once its slot may wait as long as they say, or the 503.
-        ``who`` cannot be called back. Raises :class:`ParameterError`."""
+        """Return the parameters and reserve the wait, or return the 503. ``who`` cannot be called
+        back. Raises :class:`ParameterError`."""
         parameters = parse_parameters(
             request.query,
             request.headers,
@@ -533,12 +520,11 @@ class _Intake:
 
 
 class _Publication(NamedTuple):
-    """One request that publishes, once its parameters are read."""
+    """A publish request with its parameters."""
 
     slot: RequestSlot
     parameters: Parameters
     submission: Submission
-    #: What follows its lines; None where it is answered once they are accepted.
+    #: None: answered once the lines are accepted.
     receipt: Receipt | None
-    #: None where it names no publisher.
     publisher: Publisher | None = None

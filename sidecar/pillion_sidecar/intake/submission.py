@@ -1,10 +1,6 @@
-"""Whether a decoded line is accepted (S1.2): not expired, not a duplicate, and taken by the queues
-of all its targets or of none. Its identity and its place in a message group are remembered only
-after that, so a refusal leaves no trace.
-
-A line moves by the table of :mod:`pillion_sidecar.reliability.states`; its members were found valid
-when it was decoded, which is the first of the draft's three conditions.
-"""
+"""Acceptance of a decoded line (S1.2): not expired, no duplicate, and taken by the queues of all
+targets or none. Identity and place in a message group are remembered afterwards, so a refusal
+leaves no trace. States: :mod:`pillion_sidecar.reliability.states`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,22 +28,21 @@ from pillion_sidecar.reliability.states import Guard, State, Transition, step
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
 from pillion_sidecar.wire.submission import RefusedLine
 
-#: Refused lines of one request that are told one by one.
+#: Refused lines of one request that are listed.
 MAXIMUM_REFUSED = 10_000
-#: What a publisher whose body is cut short by shutdown is told to wait, in seconds.
+#: Seconds of Retry-After for a body interrupted by shutdown.
 CLOSING_RETRY_AFTER = 1.0
-#: Seconds until ``groupExpires`` at most: a group that has one keeps its place among those that are
-#: remembered until then. A day more than it may be idle: 30 days by another clock fit.
+#: Maximum seconds until ``groupExpires``, since groups that have one are remembered until then. One
+#: day is added, so that 30 days by another clock fit.
 MAXIMUM_GROUP_LIFE = MAXIMUM_GROUP_IDLE + 86_400
 WRONG = 400
 FOR_NOW = 429
 
 
 class IntakeObserver(Protocol):
-    """Counts what publishers sent (telemetry's metrics)."""
+    """Counts what publishers send (telemetry's metrics)."""
 
-    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
-        """So many lines of one form have met one outcome."""
+    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None: ...
 
 
 @dataclass(slots=True)
@@ -63,18 +58,17 @@ class IntakeContext:
     unreached: UnreachedIndications
     held_back: HeldBack
     undeclared: UndeclaredClasses
-    #: The level of a request that names none.
     acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
-    #: What the journal can promise: ``durable`` needs Disk.
+    #: What the journal provides: ``durable`` needs Disk.
     durability: Durability = Durability.MEMORY
-    #: Where publishers may have themselves called back: prefixes of URLs (S1.9).
+    #: Allowed prefixes of callback URLs (S1.9).
     callbacks: tuple[str, ...] = ()
-    #: Why nothing more is accepted, of bodies that are still being read either.
+    #: Why nothing more is accepted, including bodies being read.
     closing: str | None = None
 
 
 class Submission:
-    """The lines of one request, accepted in their order."""
+    """The lines of one request, accepted in order."""
 
     def __init__(
         self,
@@ -85,16 +79,15 @@ class Submission:
         languages: tuple[str, ...] = (),
         followers: tuple[Follower, ...] = (),
     ) -> None:
-        """``namespace`` is the publisher's, where it was asked for a token; ``source`` counts for
-        the lines that give none."""
+        """``namespace``: the publisher's; None without tokens. ``source``: default of the lines."""
         self.accepted = 0
         self.duplicate = 0
         self.refused: list[RefusedLine] = []
-        #: Of the accepted: lines that go to no listener, by reason.
+        #: Accepted lines without listener, by reason.
         self.unreached: dict[Unreached, int] = {}
-        #: How many of ``refused`` are wrong; the others are refused for now.
+        #: Permanent refusals in ``refused``; the others are temporary.
         self.wrong = 0
-        #: Seconds after which what was refused for now is worth sending again.
+        #: Seconds after which temporarily refused lines can be sent again.
         self.retry_after = 0.0
         self._context = context
         self._reported = (0, 0, 0, 0)
@@ -103,22 +96,21 @@ class Submission:
         self._languages = languages
         self._followers = followers
         self._trackers: tuple[Tracker, ...] = (context.memory, *followers)
-        # A refusal that is not for one destination alone: nothing after it is accepted.
+        # A refusal that applies to all further lines.
         self._closed_all: Refusal | None = None
-        # The least sequence of each ordered group that was refused for now: what follows on it
-        # would be out of order.
+        # The least refused sequence of each ordered group: what follows would be out of order.
         self._closed_groups: dict[tuple[str | None, str], int] = {}
-        # All destinations of refused lines, which later lines must not overtake at any of them;
-        # each with the one whose queue was full.
+        # Destinations of refused lines, which later lines must not overtake, each with the one
+        # whose queue was full.
         self._closed: dict[str, str] = {}
 
     @property
     def full(self) -> bool:
-        """Whether reading must stop: no further refusal can be told, or nothing more is taken."""
+        """Reading must stop: no further refusal can be reported, or nothing more is accepted."""
         return len(self.refused) >= MAXIMUM_REFUSED or self._context.closing is not None
 
     def report(self, observer: IntakeObserver, kind: str) -> None:
-        """Tell what has come since the last report."""
+        """Report what was received since the last call."""
         counts = (self.accepted, self.duplicate, self.wrong, len(self.refused) - self.wrong)
         outcomes = (
             IntakeOutcome.ACCEPTED,
@@ -132,7 +124,6 @@ class Submission:
         self._reported = counts
 
     def refuse(self, error: LineError, line: int) -> None:
-        """Note a line that is wrong."""
         self.wrong += 1
         self.refused.append(
             RefusedLine(line=line, status=WRONG, reason=error.reason, field=error.field)
@@ -144,7 +135,7 @@ class Submission:
         if context.closing is not None:
             self._turn_away(context.closing, line)
             return
-        # When it became ready: all conditions are judged as of this moment (S1.3).
+        # All conditions are judged as of this moment (S1.3).
         now = context.clock.monotonic()
         moment = None
         if decoded.expires is not None or decoded.member is not None:
@@ -154,7 +145,7 @@ class Submission:
         source = decoded.source or self._source
         digest = _digest(decoded, source, self._namespace)
         group = None if decoded.group is None else scoped(self._namespace, decoded.group)
-        # No calls from here that a usual line can do without: each is one per cent of its time.
+        # A usual line makes no avoidable calls from here: each costs one per cent.
         original = None if digest is None else context.memory.find(digest, now)
         if original is not None and not original.is_gone:
             assert digest is not None
@@ -189,7 +180,7 @@ class Submission:
         )
         if self._offer(indication, targets, examined, line):
             if original is not None:
-                # Nobody got what has come before under its identity.
+                # Nobody received the earlier indication with its identity.
                 assert digest is not None
                 context.memory.forget(digest)
             self._remember(indication, moment, examined)
@@ -197,7 +188,7 @@ class Submission:
                 context.undeclared.note(decoded.class_name)
 
     def _is_untimely(self, decoded: Decoded, moment: Moment, line: int) -> bool:
-        """Refuse a line that has expired, or whose group would last for too long."""
+        """Refuse a line that has expired, or whose group would last too long."""
         expired = _expired(decoded, moment)
         if expired is not None:
             reason = "expired before it was accepted"
@@ -221,7 +212,7 @@ class Submission:
         line: int,
         original: tuple[bytes, Original],
     ) -> None:
-        """Tell a publisher of a duplicate; a group that does not have it yet has its place now."""
+        """Report a duplicate; note its place in a group that does not have it yet."""
         if decoded.member is not None and group is not None and moment is not None:
             refusal = self._context.groups.take_repeat(
                 source=source,
@@ -249,7 +240,7 @@ class Submission:
             )
         self.accepted += 1
         if examined is not None:
-            # Now: it may discard the line, which must find its identity remembered.
+            # Only now: it may discard the line, whose identity must be remembered by then.
             self._context.groups.proceed(examined)
 
     def _examine(
@@ -264,9 +255,8 @@ class Submission:
         passes_gaps: bool = False,
         known: tuple[bytes, Original] | None = None,
     ) -> Examined | None:
-        """Ask its group about a member; None where that rejects it. ``accepted``: when a sidecar
-        accepted it that relays it; ``passes_gaps``: whether gateways alone get it; ``known``: what
-        has come before under its identity, and was discarded."""
+        """Ask its group about a member; None if that rejects it. ``accepted``: by the sidecar that
+        relays it; ``passes_gaps``: only gateways get it; ``known``: its discarded original."""
         groups, member = self._context.groups, decoded.member
         assert member is not None
         refused = self._closed_groups.get((source, group)) if self._closed_groups else None
@@ -290,15 +280,15 @@ class Submission:
         original = None
         if decision.ready is Guard.DUPLICATE:
             digest = groups.original_digest(examined)
-            # Where the identity is forgotten, or was another one, nobody knows what became of the
-            # original; to say that it was delivered might say too much.
+            # If the identity is forgotten or was another, the original's end is unknown;
+            # "delivered" might claim too much.
             found = self._context.memory.find(digest, moment.monotonic)
             original = known or (digest, IN_DELIVERY if found is None else found)
         refusal = None
         if decision.ready is Guard.NO_ROOM:
             refusal = Refusal(FULL_RETRY_AFTER, decision.reason)
-            # An ordered group has its order from its sequence; and what is refused here may wait
-            # for a later line of the request.
+            # An ordered group has its order from its sequence, and a refused member may wait for a
+            # later line.
             if not member.ordered:
                 self._closed_all = self._closed_all or refusal
         self._reject(
@@ -322,7 +312,7 @@ class Submission:
         refusal: Refusal | None = None,
         targets: Sequence[Target] = (),
     ) -> None:
-        """Discard a line that is ``ready``, and tell its publisher why."""
+        """Discard a ``ready`` line and tell its publisher why."""
         assert step(State.READY, guard).to is State.DISCARDED
         if original is not None:
             self.duplicate += 1
@@ -368,7 +358,7 @@ class Submission:
     def _take_back(
         self, indication: Indication, targets: Sequence[Target], refusal: Refusal, line: int
     ) -> None:
-        """Refuse what its queues or its group have no room for."""
+        """Refuse an indication that its queues or its group cannot hold."""
         self._withdraw(indication, targets)
         self._close_group(indication)
         if refusal.is_of_group:
@@ -384,7 +374,7 @@ class Submission:
             reason = Unreached.UNROUTED
         elif self._context.queues.have_ended(targets):
             if indication.relayed is not None:
-                # It had been accepted for that subscription before: this is told as a discard.
+                # It was accepted before for that subscription: this counts as a discard.
                 return
             reason = Unreached.ENDED
         self.unreached[reason] = self.unreached.get(reason, 0) + 1
@@ -397,7 +387,7 @@ class Submission:
             follower.withdrawn(indication, targets)
 
     def _closing_refusal(self, targets: Sequence[Target]) -> Refusal | None:
-        """Return why a line may not overtake one that was refused; None where it overtakes none."""
+        """Return the refusal of a line that would overtake a refused one, else None."""
         if self._closed_all is not None:
             return self._closed_all
         for target in targets:
@@ -435,7 +425,7 @@ def _are_relayed(targets: Sequence[Target]) -> bool:
 
 
 def _digest(decoded: Decoded, source: str | None, namespace: str | None) -> bytes | None:
-    """Return the identity of a line; None for one without, or with that of its place in a group."""
+    """Return a line's identity; None without one, or if it comes from the place in a group."""
     scope = source if namespace is None else scoped(namespace, source)
     digest = identity_digest(scope, decoded.identifier)
     if digest is None and decoded.member is None and decoded.sequence is not None:
@@ -444,10 +434,8 @@ def _digest(decoded: Decoded, source: str | None, namespace: str | None) -> byte
 
 
 def _expired(decoded: Decoded, moment: Moment) -> str | None:
-    """Return the field by which a line has expired; None where it has not.
-
-    After its group's expiry a member belongs to none (S1.6): that is later than all ``expires``.
-    """
+    """Return the field by which a line has expired, or None. After its group's expiry, which is
+    later than all ``expires``, a member belongs to none (S1.6)."""
     if decoded.expires is not None and decoded.expires <= moment.wall:
         return "expires"
     member = decoded.member

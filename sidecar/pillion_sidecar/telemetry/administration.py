@@ -1,8 +1,5 @@
-"""The administration API of the destination queues (S0.12).
-
-Mounted on the intake listener, or on one of its own, on loopback either way. The JSON is that of
-:mod:`pillion_sidecar.wire.queues`.
-"""
+"""The administration API of the destination queues (S0.12), on loopback; the JSON is in
+:mod:`pillion_sidecar.wire.queues`."""
 
 import asyncio
 import heapq
@@ -56,42 +53,38 @@ from pillion_sidecar.wire.queues import (
     written,
 )
 
-#: Queues to one answer, unless asked otherwise, and at most.
+#: Default and maximum queues in one answer.
 DEFAULT_LIMIT = 500
 MAXIMUM_LIMIT = MOST_ENTRIES
-#: Seconds that ``POST /drain`` waits, unless asked otherwise, and at most.
+#: Default and maximum seconds of ``POST /drain``.
 DEFAULT_DRAIN_TIMEOUT = 20.0
-#: Discards in one answer, by default and at most.
+#: Default and maximum.
 DEFAULT_DISCARDS = 1000
 MAXIMUM_DISCARDS = 10_000
 DISCARD_PARAMETERS = ("destination", "limit", "reason", "since")
 MAXIMUM_DRAIN_TIMEOUT = 3600.0
-#: Requests that wait for ``POST /drain`` at a time.
+#: Concurrent ``POST /drain`` requests.
 MOST_DRAINING = 16
 _REASONS = frozenset(reason.value for reason in DiscardReason)
-#: Hastens delivery for at most so many seconds; returns how much is then pending.
+#: Speeds up delivery for at most so many seconds; returns the number still pending.
 Drain: TypeAlias = Callable[[float], Awaitable[int]]
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Bytes of a token's file that are read.
 MOST_TOKEN_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Administration:
-    """The dependencies of the routes."""
-
     delivery: DeliveryService
     clock: Clock
-    #: The revision of the configuration in force; None before the first.
+    #: The revision in force; None before the first.
     revision: Callable[[], str | None]
-    #: The durability that the deliverer was started with; the service may ask for another.
     durability: Callable[[], Durability]
-    #: Why the last good versions of filters stay in force, by name of the filter.
+    #: Filters whose last good version stays in force: name to reason.
     kept_filters: Callable[[], Mapping[str, str]] = dict
     drain: Drain
-    #: Which requests come from a web page of another origin; None: tokens are asked for.
+    #: Checks requests of web pages; None: tokens are required.
     origins: OriginPolicy | None = None
-    #: The list of discards; None: there is none to show.
+    #: None: discards are not recorded.
     discards: DiscardRecorder | None = None
 
 
@@ -108,8 +101,8 @@ def add_administration_routes(app: web.Application, administration: Administrati
 
 
 def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -> Handler:
-    """Answer 403 to the request of a web page of another origin, and 400 to query parameters
-    other than ``parameters``: a purge that ignored one would discard more than was meant."""
+    """Answer 403 to a web page of another origin, and 400 to unknown query parameters: a purge that
+    ignored one would discard too much."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         refusal = None if origins is None else origins.refuse(request)
@@ -130,11 +123,8 @@ def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -
 
 
 def list_queues(request: web.Request, administration: Administration) -> web.Response:
-    """Queues by name, ``limit`` at a time; ``next`` is the ``after`` of the following page.
-
-    A queue that drains stands before a new one of its name, and on the same page, so a page may
-    hold a few more.
-    """
+    """Return a page of queues by name; ``next`` is the next page's ``after``. A draining queue and
+    its successor stay on one page, which may exceed ``limit``."""
     limit = _limit(request, default=DEFAULT_LIMIT, most=MAXIMUM_LIMIT)
     after = request.query.get("after", "")
     delivery, clock = administration.delivery, administration.clock
@@ -199,7 +189,6 @@ class _Routes:
         return web.json_response({"name": name, "discarded": self._delivery.purge(name) or 0})
 
     async def list_discards(self, request: web.Request) -> web.Response:
-        """The latest discards, oldest first."""
         finder = self._administration.discards
         limit = _limit(request, default=DEFAULT_DISCARDS, most=MAXIMUM_DISCARDS)
         destination = request.query.get("destination")
@@ -213,7 +202,7 @@ class _Routes:
             # One at a time: a query may read for a while.
             async with self._reading:
                 found = await asyncio.to_thread(finder.find(query, limit=limit))
-        # One that was removed has no queue, and may have been discarded from.
+        # A removed destination has no queue, but may have discards.
         if destination is not None and not found and self._delivery.queue(destination) is None:
             raise self._unknown(destination)
         document = {
@@ -225,7 +214,7 @@ class _Routes:
         )
 
     async def drain(self, request: web.Request) -> web.Response:
-        """Hasten delivery; 200 if nothing is left, 202 if the time was too short."""
+        """Speed up delivery; answer 200 if nothing is pending, 202 after the time-out."""
         timeout = _timeout(request)
         if self._draining >= MOST_DRAINING:
             raise web.HTTPServiceUnavailable(
@@ -258,7 +247,7 @@ class _Routes:
         return queue
 
     def _unknown(self, name: str) -> web.HTTPNotFound:
-        # Not all names, of which there may be thousands.
+        # Not the names of all: there may be thousands.
         names = [queue.name for queue in self._delivery.all_queues()]
         near = get_close_matches(name[:MOST_SHOWN], names, n=1)
         remedy = f"did you mean {near[0]}?" if near else "GET /v1/queues lists them"
@@ -294,7 +283,7 @@ def _limit(request: web.Request, *, default: int, most: int) -> int:
     text = request.query.get("limit")
     if text is None:
         return default
-    # Longer is beyond the maximum anyway, and int() of a very long text is slow.
+    # Longer is above the maximum, and int() of a very long text is slow.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most):
         raise web.HTTPBadRequest(text=f"limit={text!r:.40}: give a whole number from 1 to {most}")
     return int(text)
@@ -316,13 +305,11 @@ def _timeout(request: web.Request) -> float:
 
 
 class TokenFile:
-    """A file with a token, read for each request, since it may change."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> bytes:
-        """The token; empty if there is no file, or it is empty or too long."""
+        """Return the token; empty if the file is missing, empty or too long."""
         try:
             return read_bounded(self._path, maximum=MOST_TOKEN_BYTES).strip()
         except Unusable:
@@ -338,11 +325,9 @@ def add_operator_route(
 ) -> None:
     """Mount ``GET /v1/queues`` for the bearer of a token.
 
-    ``token`` is asked in a thread for each request, one at a time, and answers nothing where
-    nobody may come in; ``refused`` is told of each request that was not let in.
-
-    It is on the pod's address, so for the bearer of a token alone: a client without it
-    learns nothing, not even whether one exists.
+    It is on the pod's address, so a client without the token learns nothing, not even whether one
+    exists. ``token`` runs in a thread, one call at a time, and returns nothing to refuse everybody;
+    ``refused`` is called for each refused request.
     """
     one_at_a_time = asyncio.Lock()
 
@@ -362,12 +347,11 @@ def add_operator_route(
 
 
 def _same(given: str, expected: bytes) -> bool:
-    # Compared without a token too, so that the time it takes does not tell whether there is one.
+    # Compared even without a token, so that the time taken does not show whether one exists.
     return hmac.compare_digest(given.encode(errors="replace"), expected) and bool(expected)
 
 
 def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
-    """What ``GET /v1/queues`` says of one queue."""
     now = clock.monotonic()
     epoch = clock.time() - now
     health, statistics = queue.health, queue.statistics
@@ -406,7 +390,6 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
 
 
 def queue_details(queue: DestinationQueue, *, clock: Clock) -> QueueDetails:
-    """What ``GET /v1/queues/{name}`` says of it."""
     retry = queue.retry
     status: dict[str, Any] = msgspec.structs.asdict(queue_status(queue, clock=clock))
     return QueueDetails(
@@ -424,7 +407,6 @@ def queue_details(queue: DestinationQueue, *, clock: Clock) -> QueueDetails:
 
 
 def subscription_end(subscription: Subscription) -> SubscriptionEnd:
-    """What ``GET /v1/queues`` says of a subscription that ended by itself."""
     states = {"Removed": "Removed", "Expired": "Expired"}
     return SubscriptionEnd(
         name=subscription.resource.name,

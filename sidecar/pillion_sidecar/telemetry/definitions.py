@@ -1,14 +1,11 @@
-"""The metrics that Pillion itself defines. ``docs/reference/metrics.md`` is made from this table.
-
-Base units, bounded labels. ``destination`` is the name of a ListenerDestination, never its URL. No
-histogram has it: ten thousand destinations with fifteen buckets each would overload Prometheus.
-"""
+"""Pillion's metrics; ``docs/reference/metrics.md`` is made from this table. ``destination`` is a
+name, never a URL, and no histogram has it: 15 buckets for each of 10,000 destinations overload
+Prometheus."""
 
 from functools import partial
 
 from pillion_sidecar.telemetry.exposition import Metric, MetricType
 
-#: Every metric, in the order of the definitions.
 METRICS: list[Metric] = []
 
 
@@ -114,14 +111,14 @@ DISCARDED = _counter(
     "Accepted indications that were discarded undelivered, by reason.",
     ("destination", "reason"),
 )
-#: Seconds. An attempt ends with its destination's time-out, 30 s unless a resource says otherwise.
+#: Seconds. An attempt lasts at most its destination's time-out, by default 30 s.
 ATTEMPT_DURATION = _histogram(
     "pillion_delivery_attempt_duration_seconds",
     "Duration of a delivery attempt, for all results.",
     ("protocol",),
     bounds=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30, 60),
 )
-#: Seconds. From a local listener to an outage of a day.
+#: Seconds, from a local listener to an outage of a day.
 END_TO_END = _histogram(
     "pillion_delivery_end_to_end_seconds",
     "Time from the acceptance of an indication to its delivery, including waits and retries.",
@@ -213,7 +210,7 @@ JOURNAL_FULL = _gauge(
 JOURNAL_WAITING = _gauge(
     "pillion_journal_waiting", "Requests and other operations that wait for a commit."
 )
-#: Seconds. From a disk that ignores syncs to an overloaded one.
+#: Seconds, from a disk that ignores syncs to an overloaded one.
 JOURNAL_COMMIT_DURATION = _histogram(
     "pillion_journal_commit_duration_seconds",
     "Duration of a commit of the journal: write and sync.",

@@ -1,21 +1,16 @@
-"""The events that the deliverer logs. Names stay: scripts and alerts match on them.
-
-The packages write ``logger.warning("…", extra={"event": "indication-discarded", …})``. A test reads
-the sources and fails when one uses a name that is not here; ``docs/reference/events.md`` is made
-from this table.
-"""
+"""The logged events. Names are stable: scripts and alerts match on them. Packages log with
+``extra={"event": …}``; a test checks the names against this table, and ``docs/reference/events.md``
+is made from it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a log record with this name means."""
-
     name: str
     level: str
     meaning: str
-    #: The fields that it has besides those of every record.
+    #: Beyond the common fields of every record.
     fields: tuple[str, ...] = ()
 
 

@@ -1,8 +1,5 @@
-"""The Prometheus text format 0.0.4, as far as Pillion writes it by hand.
-
-A scrape with 10,000 destinations must take less than 50 ms of CPU; the client library's metric
-objects take twenty times that.
-"""
+"""The Prometheus text format 0.0.4, written by hand: a scrape with 10,000 destinations takes under
+50 ms of CPU; the client library's metric objects take twenty times that."""
 
 import re
 from bisect import bisect_left
@@ -27,10 +24,9 @@ class MetricType(StrEnum):
 class Metric:
     type: MetricType
     name: str
-    #: One line for people.
     help: str
     labels: tuple[str, ...] = ()
-    #: Upper bounds of a histogram's buckets, ascending.
+    #: A histogram's upper bounds, ascending.
     bounds: tuple[float, ...] = ()
 
     @property
@@ -39,11 +35,10 @@ class Metric:
         return f"# HELP {self.name} {text}\n# TYPE {self.name} {self.type}\n"
 
     def one(self, value: float | None) -> str:
-        """The metric with one sample and no label; with none where there is no value."""
         return self.header if value is None else f"{self.header}{self.name} {number(value)}\n"
 
     def each(self, values: Mapping[Any, float]) -> str:
-        """The metric with a sample for each key: its label's value, or a tuple of them."""
+        """Keys are the label's value, or a tuple of them."""
         lines = [self.header]
         for key, value in values.items():
             texts = key if isinstance(key, tuple) else (key,)
@@ -55,37 +50,32 @@ class Metric:
 
 
 def escaped(text: str) -> str:
-    """Return a label value with backslash, double quote and line feed escaped."""
     if _SPECIAL.search(text) is None:
         return text
     return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
 
 
 def all_escaped(texts: list[str]) -> list[str]:
-    """Return label values escaped; one search if none of them needs it, the usual case."""
+    """Escape label values; one search finds that none needs it, the usual case."""
     if _SPECIAL.search("".join(texts)) is None:
         return texts
     return [escaped(text) for text in texts]
 
 
 def quoted(text: str) -> str:
-    """Return a label value as it stands after the equals sign."""
     return f'"{escaped(text)}"'
 
 
 def number(value: float) -> str:
-    """Return a sample's value; whole numbers without a point, times to the microsecond kept."""
+    """Return a sample's value; whole numbers without a point, times to the microsecond."""
     if isinstance(value, int):
         return str(int(value))
     return repr(int(value)) if value.is_integer() else repr(value)
 
 
 class Histogram:
-    """Observations in buckets, one row of buckets for each value of a single label.
-
-    Each value in ``known`` has a row from the start; any other value is counted under ``other``, so
-    the label is bounded. An observation takes 0.6 us, which the delivery path can afford.
-    """
+    """A histogram with one label. Each of ``known`` has a row from the start; other values count as
+    ``other``, so the label is bounded. An observation takes 0.6 us."""
 
     def __init__(self, metric: Metric, *, known: Sequence[str]) -> None:
         self.metric = metric
@@ -102,7 +92,6 @@ class Histogram:
         self._sums[value] += amount
 
     def lines(self) -> Iterator[str]:
-        """The metric in the text format."""
         name, (label,) = self.metric.name, self.metric.labels
         edges = [*(number(bound) for bound in self.metric.bounds), "+Inf"]
         yield self.metric.header

@@ -1,4 +1,4 @@
-"""The metrics of listeners' connections, and of a gateway's tokens and certificate."""
+"""Metrics of listeners' connections, and of a gateway's tokens and certificate."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from pillion_sidecar.auth.acceptor import GivenUp
 from pillion_sidecar.auth.principal import Turned
 from pillion_sidecar.telemetry import definitions
 
-#: How far a connection is, in the order of their counts.
+#: Stages of a connection, in the order of their counts.
 STAGES = ("handshake", "unproven", "proven")
 
 
@@ -19,16 +19,16 @@ class ListenerConnections:
         self._connections: Callable[[], tuple[int, int, int]] | None = None
 
     def connection_given_up(self, reason: GivenUp) -> None:
-        """Count a connection that was closed, or not accepted."""
+        """Count a connection that was closed or not accepted."""
         self.given_up[reason] += 1
 
     def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
-        """Read the numbers of connections, by :data:`STAGES`, from a function."""
+        """Use ``connections`` to read the counts, in the order of :data:`STAGES`."""
         self._connections = connections
 
     @property
     def stages(self) -> dict[str, int]:
-        """The number of connections in each stage; empty before the first :meth:`watch`."""
+        """Empty before the first :meth:`watch`."""
         return dict(zip(STAGES, self._connections(), strict=True)) if self._connections else {}
 
 
@@ -39,11 +39,9 @@ class ConnectionMetrics:
         self._listeners: dict[str, ListenerConnections] = {}
 
     def listener(self, name: str) -> ListenerConnections:
-        """Return the counters of one listener."""
         return self._listeners.setdefault(name, ListenerConnections())
 
     def samples(self) -> Iterator[str]:
-        """Yield the metrics' text."""
         known = self._listeners.items()
         yield definitions.LISTENER_CONNECTIONS.each(
             {name: sum(listener.stages.values()) for name, listener in known}
@@ -58,7 +56,7 @@ class ConnectionMetrics:
 
 
 class GatewayMetrics(ListenerConnections):
-    """A gateway's connections and refused requests, and the keys and certificate in use."""
+    """Also counts refused requests, and has the keys and certificate in use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,26 +69,23 @@ class GatewayMetrics(ListenerConnections):
         self._certificate_good = False
 
     def turned_away(self, reason: Turned) -> None:
-        """Count a refused request."""
         self._turned_away[reason] += 1
 
     def keys_read(self, keys: int | None) -> None:
-        """Record how many keys are in force; None: the file is unusable and the last ones stay."""
+        """None: the file is unusable and the last keys stay."""
         self._is_guarded = True
         self._keys_good = keys is not None
         if keys is not None:
             self._keys = keys
 
     def certificate_read(self, expiry: float | None) -> None:
-        """Record the certificate's expiry, in seconds since the epoch; None: it is unusable and the
-        last one stays."""
+        """``expiry``: seconds since the epoch; None: unusable, the last one stays."""
         self._is_encrypted = True
         self._certificate_good = expiry is not None
         if expiry is not None:
             self._expiry = expiry
 
     def samples(self) -> Iterator[str]:
-        """Yield the metrics' text: only what this listener has."""
         if self.stages:
             yield definitions.CONNECTIONS.each(self.stages)
             yield definitions.CONNECTIONS_GIVEN_UP.each(self.given_up)

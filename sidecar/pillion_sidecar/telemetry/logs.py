@@ -1,10 +1,8 @@
-"""Structured logs on standard error or in a file: one line for each record, with a stable event
-name.
+"""Structured logs on standard error or in a file: one line per record, with a stable event name.
 
-No record ever waits: a thread writes the lines from a buffer that is bounded in records and bytes
-(:class:`LineBuffer`). A record that does not fit is dropped, counted, and reported in a line once
-there is space. So a stalled reader costs lines, and never a delivery. Lines that clients can
-trigger are limited (:class:`LineBound`).
+Logging never blocks: a thread writes from a bounded buffer (:class:`LineBuffer`). Records that do
+not fit are dropped, counted, and reported later. Lines that clients can trigger are limited
+(:class:`LineBound`).
 """
 
 import json
@@ -23,41 +21,38 @@ from pillion_sidecar.clock import Clock, SystemClock
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.telemetry.rolling import LogFile, RollingHandler
 
-#: Lines of one kind that are written within so many seconds.
+#: Lines of one kind within so many seconds.
 MOST_LINES = 5
 SECONDS = 60.0
-#: Kinds that are counted separately; further ones are counted together.
+#: Kinds counted separately; further ones are counted together.
 MOST_KINDS = 50
 #: Loggers of invalid requests and aborted connections. A message of asyncio names its task or
-#: transport, so each is a kind of its own.
+#: transport, so each would be a kind of its own.
 FROM_OUTSIDE = frozenset(("aiohttp.server", "asyncio", "pillion.http", "pillion.operator.webhook"))
-#: Lines and characters that may be buffered.
+#: Maximum lines and characters in the buffer.
 BUFFERED_RECORDS = 10_000
 BUFFERED_BYTES = 4 << 20
-#: The share of the buffer for records of a level and all below it, so that a flood of one level
-#: leaves space for more severe ones.
+#: Share of the buffer for a level and all below, so that a flood leaves space for more severe
+#: records.
 _SHARES = ((logging.ERROR, 1.0), (logging.WARNING, 0.875), (0, 0.5))
-#: Characters of one field, and of one line; what is longer is cut.
+#: Characters of a field, and of a line; longer ones are cut.
 MAXIMUM_FIELD = 16_384
 MAXIMUM_LINE = 65_536
-#: Seconds that the end waits for a slow reader.
+#: Seconds that closing waits for a slow reader.
 CLOSING_SECONDS = 5.0
 logger = logging.getLogger("pillion.log")
-#: The attributes of every record of the logging module; others come from ``extra``.
+#: Attributes of every record; others come from ``extra``.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-#: Time, level, event, message and logger.
 _FIXED_FIELDS = 5
-#: Characters that need quotes in a logfmt value.
 _QUOTED_IN_LOGFMT = frozenset(' "=\\')
 
 
 class Kind(NamedTuple):
-    """The common part of lines that are counted together."""
+    """Identifies lines that are counted together."""
 
     logger: str
-    #: Before its arguments are put in: they differ from one request to the next.
+    #: Before its arguments are inserted.
     message: str
-    #: The name of an exception's class.
     error: str | None
 
 
@@ -66,12 +61,12 @@ class LeftOut(NamedTuple):
     lines: int
 
 
-#: The kind of all lines beyond :data:`MOST_KINDS`.
+#: Lines beyond :data:`MOST_KINDS`.
 OTHERS = Kind("", "lines of other kinds", None)
 
 
 def kind_of(record: logging.LogRecord) -> Kind | None:
-    """Return the kind of a line that a client can trigger; None for every other line."""
+    """Return the kind of a line that a client can trigger, else None."""
     if record.name not in FROM_OUTSIDE or record.levelno < logging.WARNING:
         return None
     error = record.exc_info[0] if record.exc_info else None
@@ -87,18 +82,15 @@ class _Written:
 
 
 class LineBound:
-    """Says which lines are written. Times are those of ``Clock.monotonic()``.
-
-    A client that repeatedly sends invalid HTTP or disconnects early causes a few lines a minute and
-    a count of the rest. All other lines are written (S0.11). Pure.
-    """
+    """Limits lines that clients can trigger; counts the rest (S0.11). Times are
+    ``Clock.monotonic()``."""
 
     def __init__(self) -> None:
-        # In the order in which their times began, so that they end in it too.
+        # In the order of their beginning, and so of their end.
         self._kinds: dict[Kind, _Written] = {}
 
     def admits(self, kind: Kind, *, now: float) -> bool:
-        """Whether a line is written; call :meth:`over` first."""
+        """Whether to write a line; call :meth:`over` first."""
         written = self._kinds.get(kind)
         if written is None:
             if len(self._kinds) >= MOST_KINDS:
@@ -108,7 +100,7 @@ class LineBound:
         return written.lines <= MOST_LINES
 
     def over(self, *, now: float) -> list[LeftOut]:
-        """Remove and return the suppressed lines of kinds whose minute has ended."""
+        """Remove and return suppressed lines of kinds whose minute has ended."""
         ended = []
         for kind, written in self._kinds.items():
             if now - written.began < SECONDS:
@@ -117,7 +109,6 @@ class LineBound:
         return self._take_out(ended)
 
     def finish(self) -> list[LeftOut]:
-        """Remove and return the suppressed lines of all kinds."""
         return self._take_out(list(self._kinds))
 
     def _take_out(self, kinds: list[Kind]) -> list[LeftOut]:
@@ -126,7 +117,7 @@ class LineBound:
 
 
 class LineBuffer:
-    """Lines in order, from any thread to one."""
+    """A bounded queue of lines, from any thread to one."""
 
     def __init__(self, *, records: int = BUFFERED_RECORDS, size: int = BUFFERED_BYTES) -> None:
         """``size``: characters."""
@@ -136,13 +127,12 @@ class LineBuffer:
         self._size = 0
         self._ended = False
         self._changed = threading.Condition(threading.Lock())
-        #: Lines that found no room.
         self.dropped = 0
-        # Those that no line has reported yet, by level.
+        # Dropped lines not reported yet, by level.
         self._untold: dict[str, int] = {}
 
     def offer(self, line: str, level: int) -> None:
-        """Append a line if its level has room; else count it."""
+        """Append a line if its level has space, else count it."""
         with self._changed:
             if self._ended or not self._has_room(len(line), level):
                 self._count(level)
@@ -152,7 +142,6 @@ class LineBuffer:
             self._changed.notify()
 
     def drop(self, level: int) -> None:
-        """Count a record that has no line."""
         with self._changed:
             self._count(level)
 
@@ -166,7 +155,7 @@ class LineBuffer:
         self._untold[name] = self._untold.get(name, 0) + 1
 
     def take(self) -> str | None:
-        """Return the next line, once there is one; None at the end."""
+        """Wait for the next line; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._ended)
             if not self._lines:
@@ -176,8 +165,7 @@ class LineBuffer:
             return line
 
     def take_dropped(self) -> dict[str, int]:
-        """Return how many lines of each level were dropped and not told yet, once there is room
-        for every level again; else nothing."""
+        """Return unreported drops by level, once there is space for every level; else nothing."""
         with self._changed:
             if not self._untold or not self._has_room(0, 0):
                 return {}
@@ -185,13 +173,13 @@ class LineBuffer:
             return untold
 
     def end(self) -> None:
-        """Take no more lines; :meth:`take` ends once all are taken."""
+        """Accept no more lines; :meth:`take` returns None once all are taken."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """Count and discard what is left."""
+        """Discard and count the remaining lines."""
         with self._changed:
             self.dropped += len(self._lines)
             self._lines.clear()
@@ -204,8 +192,6 @@ class LogFormat(StrEnum):
 
 
 class StructuredFormatter(logging.Formatter):
-    """Formats a record as one line: time, level, event, message, logger, then its own fields."""
-
     def __init__(self, log_format: LogFormat) -> None:
         super().__init__()
         self._encode = _json_line if log_format is LogFormat.JSON else _logfmt_line
@@ -221,7 +207,7 @@ class StructuredFormatter(logging.Formatter):
         moment = datetime.fromtimestamp(record.created, UTC)
         yield "time", moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         yield "level", record.levelname
-        # A library's record has no event; its logger's name stands in for one.
+        # A library's record has no event; its logger's name replaces it.
         yield "event", getattr(record, "event", record.name)
         yield "message", record.getMessage()
         yield "logger", record.name
@@ -271,11 +257,10 @@ class _BufferingHandler(logging.Handler):
         try:
             self._offer(record)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            # A message that does not fit its arguments, or a field that cannot be written.
+            # Arguments that do not fit the message, or an unwritable field.
             self.handleError(record)
 
     def finish(self) -> None:
-        """Remove and return the suppressed lines of all kinds."""
         self.acquire()
         try:
             self._tell(self._bound.finish())
@@ -284,7 +269,7 @@ class _BufferingHandler(logging.Handler):
 
     def _tell(self, left_out: Iterable[LeftOut]) -> None:
         for kind, count in left_out:
-            # Not by the logger: within a handler that may do nothing (Python 3.14).
+            # Logging from within a handler may do nothing (Python 3.14).
             record = logger.makeRecord(
                 logger.name,
                 logging.WARNING,
@@ -301,7 +286,7 @@ class _BufferingHandler(logging.Handler):
         self._buffer.offer(self.format(record), record.levelno)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Count a record that cannot be formatted; the base class would print, and may block."""
+        """Count it; the base class would print, and may block."""
         self._buffer.drop(record.levelno)
 
 
@@ -312,9 +297,8 @@ class _Writer:
         self._buffer = buffer
         self._write = write
         self._formatter = formatter
-        #: Lines that could not be written.
         self.failed = 0
-        # A daemon: a reader that never reads must not keep the process.
+        # A daemon: a stalled reader must not keep the process alive.
         self.thread = threading.Thread(target=self._run, name="pillion-log", daemon=True)
 
     def _run(self) -> None:
@@ -327,7 +311,6 @@ class _Writer:
         try:
             self._write(line)
         except (OSError, ValueError):
-            # The reader is gone, or the stream closed.
             self.failed += 1
 
 
@@ -347,11 +330,8 @@ def _dropped_record(dropped: dict[str, int]) -> logging.LogRecord:
 
 
 def _stream_writer(stream: TextIO) -> Callable[[str], None]:
-    """Return what writes one line to ``stream``.
-
-    To its descriptor where it has one: no lock of the stream is held while a reader stalls, so the
-    interpreter can end meanwhile.
-    """
+    """Return a function that writes one line. It writes to the descriptor where there is one: then
+    no stream lock is held while a reader stalls, and the interpreter can exit."""
     try:
         descriptor = stream.fileno()
     except (AttributeError, OSError, ValueError):
@@ -368,15 +348,13 @@ def _stream_writer(stream: TextIO) -> Callable[[str], None]:
             try:
                 data = data[os.write(descriptor, data) :]
             except BlockingIOError:
-                # Another process has made the descriptor so.
+                # Another process may have made the descriptor non-blocking.
                 select.select([], [descriptor], [])
 
     return write_bytes
 
 
 class LogOutput:
-    """The output of log records, until it is closed."""
-
     def __init__(
         self,
         *,
@@ -388,7 +366,7 @@ class LogOutput:
         closing_seconds: float = CLOSING_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """With a ``file`` nothing goes to ``stream``. It is closed with the output."""
+        """With a ``file``, nothing goes to ``stream``; the output closes it."""
         self._buffer = LineBuffer(records=buffered_records, size=buffered_bytes)
         formatter = StructuredFormatter(log_format)
         self.handler = _BufferingHandler(self._buffer, clock=clock or SystemClock())
@@ -401,7 +379,7 @@ class LogOutput:
 
     @property
     def dropped(self) -> int:
-        """Records that found no room, and any that the stream or the file did not take."""
+        """Records dropped by the buffer, the stream or the file."""
         file = self._file.dropped if self._file else 0
         return self._buffer.dropped + self._writer.failed + file
 
@@ -409,13 +387,13 @@ class LogOutput:
         self._writer.thread.start()
 
     def capture_warnings(self) -> None:
-        """Log Python's own warnings: printing them could block on a reader."""
+        """Log Python's warnings: printing them could block."""
         self._captures = True
         logging.captureWarnings(True)
 
     def close(self) -> None:
-        """Write the buffered lines, for a few seconds at most, then end the thread. Later records
-        are ignored; lines that the reader has not taken by then are lost and counted."""
+        """Write buffered lines for at most a few seconds, then end the thread. Unwritten lines are
+        counted; later records are ignored."""
         logging.getLogger().removeHandler(self.handler)
         if self._captures:
             logging.captureWarnings(False)
@@ -436,12 +414,9 @@ def configure_logging(
     file: LogFile | None = None,
     clock: Clock | None = None,
 ) -> LogOutput:
-    """Send everything that is logged in this process to ``file``, else to ``stream`` [standard
-    error].
-
-    ``level`` is a name such as INFO. The caller closes the returned output at the end. Raises
-    OSError, and changes nothing, where the file cannot be opened.
-    """
+    """Send all log records of the process to ``file``, else ``stream`` (default: standard error).
+    The caller closes the returned output. Raises OSError, and changes nothing, if the file cannot
+    be opened."""
     clock = clock or SystemClock()
     rolling = RollingHandler(file, clock=clock) if file else None
     output = LogOutput(
@@ -452,7 +427,7 @@ def configure_logging(
         root.removeHandler(handler)
     root.addHandler(output.handler)
     root.setLevel(level.upper())
-    # An access log line for each publish would drown everything else.
+    # One access line per publish would hide everything else.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     output.start()
     output.capture_warnings()

@@ -1,10 +1,5 @@
-"""The deliverer's metrics and the scrape.
-
-The counting calls are on the delivery path and cost a quarter of a microsecond; everything else is
-read when Prometheus asks. The queues' samples come in bounded pieces, so that the caller can yield
-to the event loop in between. The text format wants all samples of a metric together, so the queues
-are read once for each metric.
-"""
+"""The deliverer's metrics and the scrape. Counting takes 0.25 us on the delivery path; the rest is
+read at a scrape. Queues' samples come in bounded pieces, between which the event loop can run."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,21 +22,16 @@ from pillion_sidecar.telemetry.gateway import ConnectionMetrics, GatewayMetrics
 
 
 class IntakeOutcome(StrEnum):
-    """What became of an indication at intake."""
-
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    #: Wrong, and will be wrong again: answered 400.
+    #: Permanent: answered 400.
     INVALID = "invalid"
-    #: Refused for now: answered 429 or 503.
+    #: Temporary: answered 429 or 503.
     REFUSED = "refused"
 
 
 class Metrics:
-    """The metrics of one deliverer.
-
-    An observer of delivery, intake and configuration, and a reader of all the rest.
-    """
+    """Observes delivery, intake and configuration; reads the rest."""
 
     def __init__(
         self,
@@ -53,7 +43,7 @@ class Metrics:
         log_records_dropped: Callable[[], int] = int,
         intake_kinds: Iterable[str] = (),
     ) -> None:
-        """``intake_kinds``: the formats of bodies, counted from 0."""
+        """``intake_kinds``: body formats, counted from 0."""
         self._clock = clock
         self._version = version
         self._started_at = clock.time()
@@ -77,16 +67,13 @@ class Metrics:
         self._revision: tuple[str, float] | None = None
         self._operator_refused = 0
         self._callbacks = Counter({"delivered": 0, "dropped": 0})
-        #: Connections and tokens of a gateway.
         self.gateway = GatewayMetrics()
-        #: Where plain listeners count.
         self.connections = ConnectionMetrics()
 
     def attempted(self, protocol: str, seconds: float) -> None:
         self._attempt_duration.observe(protocol, seconds)
 
     def delivered(self, protocol: str, end_to_end_seconds: float) -> None:
-        """An indication was delivered, this long after its acceptance."""
         self._end_to_end.observe(protocol, end_to_end_seconds)
 
     def watch(
@@ -114,7 +101,7 @@ class Metrics:
             self._undeclared = undeclared
 
     def journal_committed(self, seconds: float) -> None:
-        """Count a commit of the journal, written and synced in ``seconds``."""
+        """Count a written and synced commit."""
         if self._journal is not None:
             self._commits.observe(str(self._journal.durability), seconds)
 
@@ -128,7 +115,7 @@ class Metrics:
         self._revision = revision, self._clock.time()
 
     def configuration_refused(self) -> None:
-        """A configuration could not be loaded; the previous one stays in force."""
+        """The previous configuration stays in force."""
         self._reloads["failure"] += 1
         self._last_reload_successful = False
         self._awaited = False
@@ -141,11 +128,10 @@ class Metrics:
         self._operator_refused += 1
 
     def called_back(self, *, delivered: bool) -> None:
-        """A callback to a publisher was delivered or given up."""
         self._callbacks["delivered" if delivered else "dropped"] += 1
 
     def exposition(self) -> Iterator[str]:
-        """Yield the scrape in the text format, in pieces of at most a millisecond of work."""
+        """Yield the scrape in pieces of at most a millisecond of work."""
         yield "".join(self._own_samples())
         yield from destination_samples(list(self._queues()), clock=self._clock)
 
@@ -199,18 +185,18 @@ class Metrics:
         yield from self._commits.lines()
 
 
-#: Destinations to a piece: some 0.3 ms of work.
+#: Destinations in a piece: some 0.3 ms of work.
 PIECE = 250
 
 Names: TypeAlias = Sequence[str]
 Queues: TypeAlias = Sequence[DestinationQueue]
-#: Writes the samples of some queues from their escaped names and the queues.
+#: Makes samples from queues' escaped names and the queues.
 Write: TypeAlias = Callable[[Names, Queues], str]
 
 
 def destination_samples(queues: Queues, *, clock: Clock) -> Iterator[str]:
-    """Yield the text for all queues: headers, then pieces of at most ``PIECE`` destinations."""
-    # Two lists, not one of pairs: ten thousand tuples would set the garbage collector off.
+    """Yield headers, then pieces of at most ``PIECE`` destinations."""
+    # Two lists: ten thousand tuples would trigger the garbage collector.
     names = all_escaped([queue.name for queue in queues])
     pieces = [slice(start, start + PIECE) for start in range(0, len(queues), PIECE)]
     for metric, write in _writers(clock):
@@ -251,8 +237,6 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
 
 
 def _plain(metric: Metric, value: Callable[[DestinationQueue], object]) -> Write:
-    """A sample for each queue."""
-
     def write(names: Names, queues: Queues) -> str:
         pairs = zip(names, map(value, queues), strict=True)
         return _lines(metric, [f'{name}"}} {number}' for name, number in pairs])
@@ -261,14 +245,13 @@ def _plain(metric: Metric, value: Callable[[DestinationQueue], object]) -> Write
 
 
 def _held(names: Names, queues: Queues) -> str:
-    """A sample for each queue that is held."""
     pairs = zip(names, map(attrgetter("health.hold"), queues), strict=True)
     rests = [f'{name}",cause="{hold.cause}"}} 1' for name, hold in pairs if hold is not None]
     return _lines(definitions.HELD, rests)
 
 
 def _ages(metric: Metric, now: float) -> Write:
-    """The age of each queue's oldest indication, 0 for an empty queue."""
+    """The age of each queue's oldest indication; 0 if empty."""
 
     def write(names: Names, queues: Queues) -> str:
         pairs = zip(names, map(attrgetter("oldest_accepted_at"), queues), strict=True)
@@ -283,7 +266,7 @@ def _ages(metric: Metric, now: float) -> Write:
 def _timestamps(
     metric: Metric, moment: Callable[[DestinationQueue], float | None], epoch: float
 ) -> Write:
-    """A time since the epoch, in whole seconds, for each queue that has the moment."""
+    """Whole seconds since the epoch, for queues that have the moment."""
 
     def write(names: Names, queues: Queues) -> str:
         pairs = zip(names, map(moment, queues), strict=True)
@@ -295,7 +278,6 @@ def _timestamps(
 
 
 def _lines(metric: Metric, rests: Sequence[str]) -> str:
-    """Lines that begin with the metric and its one label, then one of ``rests``."""
     if not rests:
         return ""
     opening = f'{metric.name}{{destination="'
@@ -316,11 +298,8 @@ def _counted(
 
 
 class _Rows:
-    """The samples of one destination over a closed set of second labels.
-
-    Every member has its sample from the start, zero or not: a counter that first appears with 1
-    hides its first event from ``increase()``. Most are zero, so the text of zeros is the start.
-    """
+    """Samples of one destination over a closed set of labels. Every member has a sample from the
+    start: a counter that first appears with 1 hides its first event from ``increase()``."""
 
     def __init__(self, metric: Metric, members: Sequence[str]) -> None:
         destination, label = metric.labels
@@ -328,11 +307,11 @@ class _Rows:
         closings = [f'",{label}="{member}"}} ' for member in members]
         tails = [f"\n{opening}"] * (len(members) - 1) + ["\n"]
         self._ends = list(zip(closings, tails, strict=True))
-        #: Each opening ends before the name, so the name joins the parts.
+        #: Openings end before the name, so that joining by the name gives the text.
         self._zeros = [opening, *(f"{closing}0{tail}" for closing, tail in self._ends)]
 
     def text(self, name: str, counts: Collection[int]) -> str:
-        """``counts`` are those of the members, in their order."""
+        """``counts`` are in the order of the members."""
         if not any(counts):
             return name.join(self._zeros)
         parts = self._zeros.copy()

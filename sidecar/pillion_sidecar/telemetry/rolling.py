@@ -1,12 +1,6 @@
-"""The log as a file that rolls (S3.12).
-
-``FILE`` is appended to. Once it is as large as it may be, or its hour or day is over, the next
-message has it renamed to ``FILE_PID.YYYY-MM-DD.SEQNUM`` and begins another. Days and hours are
-those of UTC, as the times in the messages are.
-
-The thread that writes the log does all this. A message that cannot be written is dropped and
-counted: a full disk costs messages and nothing else.
-"""
+"""A rolling log file (S3.12). When ``FILE`` reaches its size, or its UTC hour or day ends, the next
+message renames it to ``FILE_PID.YYYY-MM-DD.SEQNUM``. The log's thread does this. A message that
+cannot be written is dropped and counted."""
 
 import contextlib
 import os
@@ -21,18 +15,16 @@ from pathlib import Path
 
 from pillion_sidecar.clock import Clock
 
-#: Who may read a log file: its owner and group. Indications are named in it.
+#: Owner and group only: the log names indications.
 MODE = 0o640
 
 
 class Frequency(StrEnum):
-    """The period after which a file rolls."""
-
     HOURLY = "hourly"
     DAILY = "daily"
 
 
-#: The format of a time that identifies its period.
+#: The time format that identifies a period.
 _PERIOD = {Frequency.HOURLY: "%Y-%m-%dT%H", Frequency.DAILY: "%Y-%m-%d"}
 
 
@@ -41,11 +33,11 @@ class LogFile:
     """The path of the log, and when it rolls: by size, by time, by both or never."""
 
     path: Path
-    #: Bytes from which on it rolls; None: it may be as large as it gets.
+    #: None: no limit.
     maximum_bytes: int | None = None
-    #: None: time does not roll it.
+    #: None: not by time.
     frequency: Frequency | None = None
-    #: Rolled files that stay, of all runs; None: all of them.
+    #: Rolled files to keep, of all runs; None: all.
     keep: int | None = None
 
 
@@ -64,10 +56,8 @@ class RollingHandler(Handler):
         complain: Callable[[str], None] = _complain,
         pid: int | None = None,
     ) -> None:
-        """Open the file. Raises OSError where that is not possible.
-
-        ``complain`` takes what is wrong with the file itself, once until it is well again.
-        """
+        """Raises OSError if the file cannot be opened. ``complain`` gets a problem of the file
+        once, until it is solved."""
         super().__init__()
         self._settings = settings
         self._clock = clock
@@ -75,7 +65,6 @@ class RollingHandler(Handler):
         self._pid = os.getpid() if pid is None else pid
         self._sequence = 0
         self._troubled = False
-        #: Records that could not be written.
         self.dropped = 0
         self._file = self._open()
         status = os.fstat(self._file)
@@ -86,7 +75,7 @@ class RollingHandler(Handler):
         self.write_line(self.format(record))
 
     def write_line(self, text: str) -> None:
-        """Write one line; ``text`` has no line end."""
+        """``text`` has no line end."""
         line = f"{text}\n".encode(errors="replace")
         trouble = self._rolled()
         try:
@@ -102,8 +91,6 @@ class RollingHandler(Handler):
             self._file = -1
         super().close()
 
-    # ------------------------------------------------------------------ writing
-
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         return os.open(self._settings.path, flags, MODE)
@@ -115,7 +102,7 @@ class RollingHandler(Handler):
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError:
-            # Half a line would spoil the next one.
+            # A partial line would corrupt the next one.
             os.ftruncate(self._file, size)
             raise
 
@@ -124,8 +111,6 @@ class RollingHandler(Handler):
             reason = trouble.strerror or trouble
             self._complain(f"the log file {self._settings.path} is in trouble: {reason}")
         self._troubled = trouble is not None
-
-    # ------------------------------------------------------------------ rolling
 
     def _rolled(self) -> OSError | None:
         """Roll if due; return why it failed. Then the old file continues."""
@@ -144,7 +129,7 @@ class RollingHandler(Handler):
         now = self._period_of(self._clock.time())
         if size and now != self._period:
             return True
-        # An empty file is not rolled: it belongs to the period in which it gets its first line.
+        # An empty file belongs to the period of its first line.
         self._period = now
         return False
 
@@ -156,7 +141,7 @@ class RollingHandler(Handler):
 
     def _roll(self) -> None:
         path = self._settings.path
-        # It is missing if it was moved, or if an earlier open failed.
+        # Missing if it was moved, or if an earlier open failed.
         with contextlib.suppress(FileNotFoundError):
             path.rename(self._rolled_path())
         file = self._open()
@@ -171,7 +156,7 @@ class RollingHandler(Handler):
         while True:
             self._sequence += 1
             rolled = path.with_name(f"{path.name}_{self._pid}.{date}.{self._sequence}")
-            # In a container every run has the same process id: none writes over another's files.
+            # In a container every run has the same process ID; keep the other runs' files.
             if not os.path.lexists(rolled):
                 return rolled
 
@@ -188,5 +173,5 @@ class RollingHandler(Handler):
 
 
 def _age(rolled: Path) -> tuple[int, int]:
-    """By the last line; what was rolled within one tick of the file system, by its number."""
+    """By the last line; within one tick of the file system, by number."""
     return rolled.stat().st_mtime_ns, int(rolled.suffix[1:])

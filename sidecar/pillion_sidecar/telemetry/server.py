@@ -1,4 +1,4 @@
-"""The telemetry listener: the scrape and the probes. Nothing here depends on anything remote."""
+"""The telemetry listener: scrape and probes. It depends on nothing remote."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 
 from pillion_sidecar.telemetry.exposition import CONTENT_TYPE
 
-#: Bytes to a write: under a millisecond of work.
+#: Bytes of a write: under a millisecond of work.
 WRITE_SIZE = 65_536
-#: Scrapes at a time, and seconds that one may take.
+#: Concurrent scrapes, and seconds for one.
 MOST_SCRAPES = 4
 SCRAPE_SECONDS = 30.0
 
@@ -27,10 +27,8 @@ def telemetry_app(
 ) -> web.Application:
     """Return the application for ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz``.
 
-    ``startup`` has the checks before a pod's other containers start: intake listens. A missing
-    configuration does not fail it: it may arrive late, and a restart would only lose time.
-    ``readiness`` has the checks before publishers are routed here: a configuration is loaded, and
-    intake is open.
+    ``startup``: intake listens. A missing configuration does not fail it: it may arrive late, and a
+    restart would not help. ``readiness``: a configuration is loaded and intake is open.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -44,12 +42,12 @@ def telemetry_app(
 
 
 class Scrape:
-    """``GET /metrics``, streamed, with a turn for the event loop after each piece."""
+    """``GET /metrics``, streamed; the event loop runs between pieces."""
 
     def __init__(
         self, *, exposition: Callable[[], Iterator[str]], process: Callable[[], bytes]
     ) -> None:
-        """``process`` reads ``/proc``, so it is called in a thread."""
+        """``process`` reads ``/proc``, in a thread."""
         self._exposition = exposition
         self._process = process
         self._under_way = 0
@@ -78,7 +76,7 @@ class Scrape:
 
 
 def _gathered(pieces: Iterable[str]) -> Iterator[bytes]:
-    """Gather small pieces: a write costs as much as a few kilobytes of samples."""
+    """Join small pieces: a write costs as much as a few kilobytes of samples."""
     held: list[str] = []
     weight = 0
     for piece in pieces:
@@ -91,10 +89,8 @@ def _gathered(pieces: Iterable[str]) -> Iterator[bytes]:
 
 
 class Probe:
-    """One health endpoint: 200 when all of its checks pass, else 503.
-
-    ``?verbose`` answers JSON that names every check; without it the answer is one line.
-    """
+    """One health endpoint: 200 if all checks pass, else 503. ``?verbose`` answers JSON with every
+    check."""
 
     def __init__(self, checks: Mapping[str, Check]) -> None:
         self._checks = checks
