@@ -1,4 +1,4 @@
-"""Posts receipts to publishers' callback URLs (S1.9), with the sender that delivers indications."""
+"""Posts receipts to publishers' callback URLs (S1.9), with the sender for indications."""
 
 import asyncio
 from collections import OrderedDict
@@ -13,15 +13,15 @@ from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 
-#: Seconds that one call may take, and that a connection is kept for the next.
+#: Seconds of one call, and of an idle connection.
 TIMEOUT_SECONDS = 10.0
 IDLE_SECONDS = 5.0
-#: Places whose sender is kept, those with calls under way not counted.
+#: Places with a kept sender, besides those with calls under way.
 MAXIMUM_PLACES = 64
 
 
 class HTTPCallbackPoster:
-    """Posts to any URL that its callers have found allowed; one sender for each host and port."""
+    """Posts to any URL that its callers have checked; one sender for each host and port."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class HTTPCallbackPoster:
         address_policy: AddressCheck,
         outgoing: OutgoingConnections | None = None,
     ) -> None:
-        """``outgoing``: how many connections there may be; None: no bound."""
+        """``outgoing`` None: no limit of connections."""
         self._address_policy = address_policy
         self._tls = TLSOptions()
         self._parts = SharedParts(
@@ -46,11 +46,10 @@ class HTTPCallbackPoster:
 
     @property
     def places(self) -> int:
-        """Hosts and ports whose sender is kept."""
         return len(self._places)
 
     def post(self, url: str, body: bytes, done: Callable[[str | None], None]) -> None:
-        """See ``reliability.callbacks.CallbackPoster``. A redirect is not followed."""
+        """See ``reliability.callbacks.CallbackPoster``. Redirects are not followed."""
         try:
             target = parse_target(url)
         except InvalidDestinationError as error:
@@ -80,7 +79,7 @@ class HTTPCallbackPoster:
         return place
 
     def _make_room(self) -> None:
-        # A sender that is closed tells nobody anything more: never one that is used.
+        # A closed sender never calls back, so only unused ones are closed.
         idle = [key for key, place in self._places.items() if not place.under_way]
         for key in idle[: max(0, len(idle) - MAXIMUM_PLACES + 1)]:
             self._places.pop(key).sender.close()
@@ -94,16 +93,12 @@ class HTTPCallbackPoster:
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """One host and port."""
-
     sender: Sender
     under_way: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One POST under way."""
-
     _place: _Place
     _done: Callable[[str | None], None]
 

@@ -1,7 +1,5 @@
-"""The CIM-XML handler: export messages over HTTP, and the strict check of the answer (D.1, S0.1).
-
-An indication is rendered once and the template kept with it; an attempt splices in what differs.
-"""
+"""The CIM-XML handler: export messages over HTTP, with a strict check of the answer (D.1, S0.1). An
+indication is rendered once; an attempt fills in what differs."""
 
 import contextlib
 import itertools
@@ -35,26 +33,23 @@ from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.protocols.cim_xml import PROTOCOL
 
-#: CIM status codes that say what is wrong with the instance (DSP0200 5.4.2.1): invalid parameter,
-#: invalid class, no such property, type mismatch.
+#: CIM status codes about the instance (DSP0200 5.4.2.1): invalid parameter, invalid class, no such
+#: property, type mismatch.
 INSTANCE_REFUSED = frozenset((4, 5, 12, 13))
 
 _RENDERED = "CIM-XML"
-#: What an instance raises that XML cannot carry.
 _UNSAYABLE = (ValueError, RecursionError)
 _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
 
 
 def export_head(target: HTTPTarget) -> bytes:
-    """The request's head up to what differs between indications (DSP0200 3.3; no TE, since
-    OpenPegasus would then answer with trailers)."""
     lines = [f"POST {target.request_uri} HTTP/1.1", f"Host: {target.authority}"]
     lines += [f"{name}: {value}" for name, value in EXPORT_HEADERS]
     return "\r\n".join([*lines, ""]).encode("ascii")
 
 
 class CIMXMLHandler:
-    """A ``Handler``: delivers export messages to one listener destination."""
+    """Delivers export messages to one listener destination."""
 
     def __init__(
         self,
@@ -113,7 +108,6 @@ class CIMXMLHandler:
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
-    """See :class:`pillion_sidecar.handlers.context.Factory`."""
     target = context.target(destination, PROTOCOL)
     return CIMXMLHandler(
         sender=context.sender(destination, target),
@@ -126,8 +120,6 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """One export message under way."""
-
     _requests: AuthorizedRequests
     _message_id: str
     _done: Callable[[DeliveryOutcome], None]

@@ -1,20 +1,10 @@
 """The CloudEvents handler: CloudEvents 1.0 over HTTP, in structured mode, as JSON.
 
-=================  ==============================================================================
-attribute          value
-=================  ==============================================================================
-id                 IndicationIdentifier, else ``SequenceContext#SequenceNumber``, else a random one
-source             the indication's source, else the service's name, as a URI reference
-type               ``org.dmtf.cim.indication.`` and the class, as ``org.dmtf.cim.indication.CIM_…``
-time               IndicationTime, where it is one
-datacontenttype    ``application/json``
-sequence           SequenceNumber, as text (the ``sequence`` extension), where there is one
-data               the instance in its JSON form, IndicationFilterName and the sequence
-                   properties included
-=================  ==============================================================================
-
-The body of an indication is JSON already, so the usual event is spliced together from bytes; an
-instance that holds one of the spliced properties itself is taken apart and put together again.
+id: IndicationIdentifier, else ``SequenceContext#SequenceNumber``, else random. source: the
+indication's, else the service's name. type: :data:`TYPE_PREFIX` and the class. time:
+IndicationTime, if it is one. sequence: SequenceNumber as text. data: the instance in JSON, with
+IndicationFilterName and the sequence properties. Usual events are spliced from bytes; an instance
+with a spliced property is decoded and encoded again.
 """
 
 import contextlib
@@ -53,14 +43,14 @@ from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.protocols.cloud_events import PROTOCOL
 
-#: What ``type`` begins with; the class follows.
+#: The class follows.
 TYPE_PREFIX = "org.dmtf.cim.indication."
 
 _RENDERED = "CloudEvents"
 _SUCCESS = {
     status: DeliveryOutcome(DeliveryResult.SUCCESS, "", status) for status in (200, 202, 204)
 }
-#: What a body raises that is no instance.
+#: Raised by a body that is no instance.
 _UNSAYABLE = (ValueError, TypeError, KeyError, AttributeError)
 _encode = msgspec.json.encode
 _OPENING_BRACE = ord("{")
@@ -68,7 +58,7 @@ _OPENING_BRACE = ord("{")
 _SPLICED_NAMES = frozenset(
     ("indicationfiltername", "sequencecontext", "sequencenumber", "correlatedindications")
 )
-#: One of these names in quotes; in any case, since names are compared so.
+#: A spliced name in quotes; names are case-insensitive.
 _SPLICED = re.compile(
     rb'"(?:indicationfiltername|sequence(?:context|number)|correlatedindications)"', re.IGNORECASE
 )
@@ -80,7 +70,7 @@ class _Times(msgspec.Struct):
 
 
 class _Glance(msgspec.Struct):
-    """All that is read of a body that can be spliced; msgspec skips the rest without decoding."""
+    """All that is read of a spliceable body; msgspec skips the rest."""
 
     properties: _Times
 
@@ -90,23 +80,19 @@ _glance = msgspec.json.Decoder(_Glance)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Event:
-    """What of an event is the same in each of its deliveries."""
+    """The part of an event that its deliveries share."""
 
     #: The event up to its ``id``.
     prefix: bytes
     #: The instance without the spliced properties: ``{"class":…,"properties":{…}}``.
     body: bytes
     identifier: str | None
-    #: CorrelatedIndications as published.
+    #: As published.
     correlated: list[Any] | None
 
 
 def event_of(indication: Indication, service_name: str) -> _Event:
-    """Make ready what an indication's deliveries share.
-
-    Raises:
-        ValueError: the body is not the JSON form of an instance.
-    """
+    """Raises ValueError if the body is not the JSON form of an instance."""
     body = indication.body
     correlated = None
     if (
@@ -127,10 +113,10 @@ def event_of(indication: Indication, service_name: str) -> _Event:
     )
 
 
-# Neighbours mostly have the same class and source.
+# Neighbors mostly have the same class and source.
 @lru_cache(maxsize=64)
 def _attributes(class_name: str, source: str) -> bytes:
-    """The attributes that do not differ between a source's indications of a class; more follow."""
+    """The attributes that a source's indications of a class share; more follow."""
     attributes = {
         "specversion": "1.0",
         "type": TYPE_PREFIX + class_name,
@@ -141,8 +127,8 @@ def _attributes(class_name: str, source: str) -> bytes:
 
 
 def _without_spliced(body: bytes) -> tuple[bytes, list[Any] | None]:
-    """The body, in its canonical form, without the properties that a delivery states itself, and
-    CorrelatedIndications, where it had them."""
+    """Return the canonical body without the properties that a delivery sets, and
+    CorrelatedIndications, if any."""
     instance = json.loads(body)
     correlated = None
     properties = {}
@@ -157,11 +143,11 @@ def _without_spliced(body: bytes) -> tuple[bytes, list[Any] | None]:
 
 
 def _rfc3339(value: object) -> str | None:
-    """A CIM datetime as RFC 3339 has it; None for what is none (an interval, wildcards)."""
+    """Convert a CIM datetime; None for an interval or wildcards."""
     text = value.get("value") if isinstance(value, dict) else value
     if not isinstance(text, str):
         return None
-    # The JSON form takes points in time as RFC 3339 has them, too.
+    # The JSON form also accepts RFC 3339.
     return to_rfc3339(text) or _in_utc(text)
 
 
@@ -176,7 +162,6 @@ def _in_utc(text: str) -> str | None:
 
 
 def render(event: _Event, delivery: Delivery) -> bytes:
-    """The event of one delivery, as JSON."""
     context, number = delivery.sequence_context, delivery.sequence_number
     if event.identifier is None and context is None:
         # Kept, so that a retry has the same one.
@@ -202,7 +187,7 @@ def render(event: _Event, delivery: Delivery) -> bytes:
 
 
 class CloudEventsHandler:
-    """A ``Handler``: delivers CloudEvents to one listener destination. Any 2xx is success."""
+    """Delivers CloudEvents to one listener destination. Any 2xx is success."""
 
     def __init__(
         self,
@@ -263,8 +248,6 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """One event under way."""
-
     _requests: AuthorizedRequests
     _done: Callable[[DeliveryOutcome], None]
     _clock: Clock
@@ -280,7 +263,7 @@ class _Attempt:
 
     def failed(self, failure: Failure) -> None:
         if failure.in_body:
-            # The status is the whole answer; that the rest of it went wrong changes nothing.
+            # The status decides, whatever happened to the rest of the answer.
             self._done(DeliveryOutcome(DeliveryResult.SUCCESS, failure.detail, failure.status))
         else:
             self._done(failure_outcome(failure))

@@ -1,5 +1,3 @@
-"""What handlers are made of: the parts that all of a deliverer's handlers share."""
-
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +13,7 @@ from pillion_sidecar.protocols import Protocol as DeliveryProtocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerContext:
-    """The parts, and how HTTP handlers put them together."""
+    """The parts that all of a deliverer's handlers share."""
 
     parts: SharedParts
     address_policy: AddressCheck
@@ -23,12 +21,12 @@ class HandlerContext:
     service_name: str
 
     def target(self, destination: ListenerDestination, protocol: DeliveryProtocol) -> HTTPTarget:
-        """Take the destination's URL apart. Raises InvalidDestinationError."""
+        """Raises InvalidDestinationError."""
         ports = protocol.ports
         return parse_target(destination.destination, port=ports["http"], tls_port=ports["https"])
 
     def sender(self, destination: ListenerDestination, target: HTTPTarget) -> HTTPSender:
-        """Make the connections to a destination. Raises InvalidDestinationError."""
+        """Raises InvalidDestinationError."""
         connector = self.parts.connector(
             target,
             address_policy=self.address_policy,
@@ -43,7 +41,7 @@ class Factory(Protocol):
     """The ``create_handler`` of a handler's module, which a protocol names."""
 
     def __call__(self, destination: ListenerDestination, context: HandlerContext, /) -> Handler:
-        """Raises InvalidDestinationError where nothing can be sent to the destination."""
+        """Raises InvalidDestinationError if nothing can be sent to the destination."""
 
 
 def _name_advice(tls: TLSOptions) -> str:

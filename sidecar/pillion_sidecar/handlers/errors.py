@@ -1,5 +1,3 @@
-"""The failures of handlers."""
-
 from pillion_sidecar.delivery.handler import HoldCause
 
 
@@ -11,10 +9,10 @@ class ConnectError(HandlerError):
     """No address could be connected to."""
 
     def __init__(self, message: str, *, hold: HoldCause | None = None) -> None:
-        """``hold``: what is wrong with the destination, where that is why."""
+        """``hold``: the fault of the destination, if that is the cause."""
         super().__init__(message)
         self.hold = hold
 
 
 class DescriptorShortageError(HandlerError):
-    """The process, or the machine, has no descriptor left for a connection."""
+    """The process or the machine has no free descriptor."""

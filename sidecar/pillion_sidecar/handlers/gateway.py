@@ -1,4 +1,4 @@
-"""The way to the gateways: from a destination that is relayed to its handler."""
+"""Handlers of destinations that are relayed to a gateway."""
 
 import asyncio
 import re
@@ -26,22 +26,19 @@ from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.settings import GatewayAccess
 
-#: Where a gateway takes what is relayed, and how far that must have come to be answered.
+#: The path of the relay, and the acknowledgement level that it asks for.
 RELAY_PATH = "/v1/relay"
 RELAY_QUERY = "ack=durable"
-#: An answer tells of each line that is refused.
+#: An answer lists each refused line.
 RELAY_ANSWER = Reading(body=1024 * 1024, errors=True)
-#: Seconds after which a gateway whose host acknowledges nothing is given up. While its pod is
-#: replaced, its Service may lead to an address where nobody is any more, which answers nothing at
-#: all; the next connection is led to the new one. A gateway that lives has a kernel that answers.
+#: Seconds without acknowledgement by the gateway's host. While a pod is replaced, its Service may
+#: lead to an address that answers nothing; the next connection reaches the new one.
 SILENCE = 5.0
-#: What the name of a gateway's service looks like (RFC 1123): it becomes part of a host name.
+#: RFC 1123: the service's name becomes part of a host name.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class Gateways:
-    """Makes the handlers of destinations that are relayed."""
-
     def __init__(self, access: GatewayAccess, *, parts: SharedParts) -> None:
         self._access = access
         self._parts = parts
@@ -52,7 +49,6 @@ class Gateways:
         self._authorities = None if access.ca is None else FollowedFile(access.ca)
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
-        """Make the handler of a destination with ``relay_to``."""
         assert destination.relay_to is not None
         try:
             target = relay_target(self._access.url, destination.relay_to)
@@ -73,11 +69,8 @@ class Gateways:
 
 
 def relay_target(url: str, service: str) -> HTTPTarget:
-    """Return where a gateway takes what is relayed: ``url`` with the service's name in it.
-
-    Raises:
-        InvalidDestinationError: that is no URL.
-    """
+    """Return the relay's target: ``url`` with the service's name. Raises
+    InvalidDestinationError."""
     if not _NAME.fullmatch(service):
         raise InvalidDestinationError(f"{service!r} is not the name of a service")
     parts = urlsplit(parse_url(url.replace("{service}", service)))
@@ -86,13 +79,13 @@ def relay_target(url: str, service: str) -> HTTPTarget:
 
 
 def parse_url(url: str) -> str:
-    """Return a gateway's URL where it is one. Raises InvalidDestinationError."""
+    """Check a gateway's URL. Raises InvalidDestinationError."""
     parse_target(url)
     return url if "://" in url else f"http://{url}"
 
 
 class GatewayConnector:
-    """Connects to one gateway, with the authorities of its certificate as they are now."""
+    """Connects to one gateway, with the current authorities of its certificate."""
 
     def __init__(
         self,
@@ -133,24 +126,20 @@ class GatewayConnector:
 
 
 class _AnyAddress:
-    """A gateway's URL comes from the command line, not from whoever may write a destination."""
-
     def check(self, address: str, /) -> str | None:
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class UnableHandler:
-    """Handles a destination that nothing can be sent to: every attempt has the same outcome."""
+    """Every attempt has the same outcome, since nothing can be sent to the destination."""
 
     outcome: DeliveryOutcome
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        # Not from within the call: the caller is in the middle of its own turn.
+        # Later: the caller is still in the middle of its own turn.
         asyncio.get_running_loop().call_soon(done, self.outcome)
 
-    def prepare(self, indication: Indication) -> None:
-        """Nothing is sent."""
+    def prepare(self, indication: Indication) -> None: ...
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...

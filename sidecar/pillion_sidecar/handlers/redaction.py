@@ -1,6 +1,5 @@
-"""What listeners answer is shown to people, in logs, queues and conditions: but not where it quotes
-the credentials that they were sent, as some do in what they say against a request. Where the URL is
-a credential, none of it is: it may quote that in more ways than can be looked for."""
+"""Removes credentials from listeners' answers before logs, queues and conditions show them. If the
+URL is a credential, nothing of an answer is shown: it may quote it in too many ways."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,21 +9,21 @@ from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.http.authorization import authorization
 from pillion_sidecar.indication import Indication
 
-#: So many characters in a row are taken for a quotation: an answer may be cut off anywhere.
+#: So many characters in a row count as a quotation, since an answer may be cut anywhere.
 QUOTATION = 8
-#: What is shorter is in any text by chance.
+#: Shorter ones occur in any text by chance.
 SHORTEST = 4
 _QUOTES = "the listener's answer quotes this destination's credentials, so it is not shown"
 _MAY_QUOTE = "the listener's answer may quote the URL, which is in a Secret, so it is not shown"
 
 
 class DiscreetHandler:
-    """Another handler, whose outcomes quote neither credentials nor a secret URL."""
+    """Wraps a handler; outcomes quote neither credentials nor a secret URL."""
 
     def __init__(
         self, handler: Handler, *, credentials: Credentials | None, url_is_secret: bool = False
     ) -> None:
-        """``url_is_secret``: of an answer, nothing but the status is told."""
+        """``url_is_secret``: only the status of an answer is shown."""
         self._handler = handler
         self._url_is_secret = url_is_secret
         quotations = () if credentials is None else _quotations(credentials)
@@ -32,15 +31,12 @@ class DiscreetHandler:
         self._lengths = {len(quotation) for quotation in self._quotations}
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
         self._handler.deliver(delivery, lambda outcome: done(self._discreet(outcome)))
 
     def prepare(self, indication: Indication) -> None:
-        """Render an indication before its attempt."""
         self._handler.prepare(indication)
 
     def close(self) -> None:
-        """Release the connections; attempts under way are abandoned."""
         self._handler.close()
 
     def _discreet(self, outcome: DeliveryOutcome) -> DeliveryOutcome:
@@ -62,7 +58,7 @@ class DiscreetHandler:
 
 
 def _quotations(credentials: Credentials) -> Iterator[str]:
-    # The user name is none of them: it says who was refused.
+    # Not the user name: it says who was refused.
     _scheme, _, sent = authorization(credentials).decode("ascii").strip().rpartition(" ")
     for secret in (sent, credentials.password or ""):
         yield from _windows(secret)

@@ -1,4 +1,4 @@
-"""From a destination to its handler: the one place that knows which protocols there are (S0.13)."""
+"""Creates a destination's handler (S0.13)."""
 
 import importlib
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ from pillion_sidecar.settings import GatewayAccess
 
 
 class HandlerRegistry:
-    """Makes handlers, and holds what all of a deliverer's handlers share."""
+    """Makes handlers, and holds what they share."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class HandlerRegistry:
         outgoing: OutgoingConnections | None = None,
         factories: Mapping[str, Factory] | None = None,
     ) -> None:
-        """``gateway``: how what is relayed gets to its gateway; without it that waits.
-        ``outgoing``: how many connections there may be; None: no bound."""
+        """``gateway``: makes handlers that relay; without it, such destinations wait. ``outgoing``
+        None: no limit of connections."""
         self._factories = FACTORIES if factories is None else factories
         parts = SharedParts(
             clock=clock,
@@ -57,11 +57,8 @@ class HandlerRegistry:
         self._gateways = None if gateway is None else Gateways(gateway, parts=parts)
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
-        """Make the handler of a destination.
-
-        Never raises for what a destination says: one that nothing can be sent to gets a handler
-        that answers with the cause, for which its queue is held (S0.8).
-        """
+        """Make the handler of a destination. Never raises for an invalid destination: its handler
+        reports the cause, for which the queue is held (S0.8)."""
         if destination.relay_to is not None:
             return self._relay(destination)
         if destination.fault is not None:
@@ -86,7 +83,7 @@ class HandlerRegistry:
 
     def _relay(self, destination: ListenerDestination) -> Handler:
         if self._gateways is None:
-            # What is to be relayed waits: it is not the indications that are wrong.
+            # It waits: the indications are not at fault.
             reason = (
                 f"it is relayed to gateway {destination.relay_to}, and this deliverer was started"
                 " without --gateway"
@@ -101,7 +98,7 @@ def _unsupported(reason: str, *, cause: HoldCause) -> Handler:
 
 
 def load_factories(protocols: Iterable[Protocol]) -> Mapping[str, Factory]:
-    """Import the handlers of protocols, by the protocol's name."""
+    """Import protocols' handlers, by protocol name."""
     return {protocol.name: _load(protocol) for protocol in protocols}
 
 
@@ -117,5 +114,5 @@ def _load(protocol: Protocol) -> Factory:
     return factory
 
 
-#: With the module, and not with the first destination: no event loop waits for an import.
+#: At import: no event loop waits for it later.
 FACTORIES = load_factories(PROTOCOLS.values())

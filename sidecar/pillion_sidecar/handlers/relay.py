@@ -1,10 +1,8 @@
-"""The relay: hands what a destination is to get to a gateway, which delivers it (the design's "The
-relay").
+"""The relay: hands a destination's indications to a gateway (the design's "The relay").
 
-One request at a time over one kept connection. The first indication goes at once; what delivery
-hands over meanwhile goes with the next request, so that a slow gateway costs batches, not order.
-When a request fails, everything in it and behind it comes back in order, and nothing is sent before
-it.
+One request at a time over one kept connection. The first indication goes at once; those that arrive
+meanwhile go with the next request, so a slow gateway causes batches and keeps the order. If a
+request fails, everything in and behind it comes back in order, before anything else is sent.
 """
 
 from collections import deque
@@ -29,41 +27,34 @@ from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.wire.submission import SubmissionAnswer
 
-#: Content languages that a gateway takes.
+#: Maximum content languages that a gateway accepts.
 MOST_LANGUAGES = 16
-#: The last that RFC 3339 can say, in seconds since the epoch: with an offset a publisher says an
-#: hour of the year 10000. A group expires later than its members, still.
+#: The last second of RFC 3339 since the epoch, less one: with an offset a publisher can name the
+#: year 10000, and a group must expire after its members.
 LATEST_EXPIRES = 253_402_300_798.0
 LATEST_GROUP_EXPIRES = 253_402_300_799.0
 _encode = msgspec.json.encode
-#: Characters of a reason that are kept.
 _DETAIL_LIMIT = 300
-#: Statuses of an answer that tells of lines; 400 and 429 where all were refused for one reason.
+#: Answers with lines; 400 and 429 if all were refused for one reason.
 _TELLING = frozenset((200, 207, 400, 429))
 _WRONG = 400
 _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
-#: Lines of one request, and bytes of them: a longer one goes alone.
+#: Lines and bytes of one request; a longer line goes alone.
 MOST_LINES = 256
 MOST_BYTES = 1024 * 1024
-#: Seconds after which the next request goes over another connection: an authority that is trusted
-#: no more, or a gateway's key that was replaced, counts from then on.
+#: Seconds before a new connection, on which changed authorities and gateway keys take effect.
 CONNECTION_SECONDS = 300.0
-#: Is told the outcome of one delivery.
+#: Gets the outcome of one delivery.
 Done = Callable[[DeliveryOutcome], None]
 
 
 def render_line(delivery: Delivery, *, epoch: float, in_group: bool) -> bytes:
-    """Return the line of a delivery, with its end.
+    """Return the line of ``POST /v1/indications`` with ``relay``: the subscription's uid, the first
+    acceptance (seconds since the epoch), and the queue's context and number, an identity for
+    indications without one. The body is spliced in unchanged.
 
-    ``epoch`` is ``Clock.time()`` less ``Clock.monotonic()``; ``in_group`` whether its place in its
-    message group goes with it.
-
-    Raises:
-        ValueError: a text that UTF-8 cannot carry.
-
-    It is a line of ``POST /v1/indications`` with ``relay`` beside it: the subscription's uid, when
-    the indication was accepted first (seconds since the epoch), and the relay queue's context and
-    number, the identity of what has no other. The body's bytes are spliced in as they are.
+    ``epoch``: ``Clock.time()`` less ``Clock.monotonic()``; ``in_group``: include the place in its
+    message group. Raises ValueError for a text that UTF-8 cannot carry.
     """
     indication = delivery.indication
     return b'%b%b,"relay":{"subscription":%b,"acceptedAt":%.6f,"context":%b,"number":%d}}\n' % (
@@ -77,7 +68,7 @@ def render_line(delivery: Delivery, *, epoch: float, in_group: bool) -> bytes:
 
 
 def _envelope(indication: Indication, *, in_group: bool) -> bytes:
-    """The members beside class and properties, each with a comma before it."""
+    """Members beside class and properties, each with a comma before it."""
     given = _source(indication.source)
     if indication.group is not None:
         given += b',"group":' + _encode(indication.group)
@@ -90,7 +81,7 @@ def _envelope(indication: Indication, *, in_group: bool) -> bytes:
     return given
 
 
-# Neighbours mostly have the same source, and all of one queue the same context.
+# Neighbors mostly have the same source, and all of a queue the same context.
 @lru_cache(maxsize=64)
 def _source(source: str | None) -> bytes:
     return b"" if source is None else b',"source":' + _encode(source)
@@ -126,13 +117,11 @@ _decode = msgspec.json.Decoder(SubmissionAnswer).decode
 def line_outcomes(
     lines: int, *, status: int, headers: Headers, body: bytes, clock: Clock
 ) -> list[DeliveryOutcome]:
-    """Return the outcome of each of so many lines.
+    """Return an outcome per line, in order: accepted or permanently refused lines first; from the
+    first temporarily refused line on, all come back.
 
-    In order: what was taken or is refused for good comes first, and from the first line on that is
-    refused for now all come back.
-
-    Every doubt is decided against loss: only what the answer says was taken, and is on the
-    gateway's disk, was. What comes back is sent again, and the gateway knows it by its identity.
+    Doubts are decided against loss: only lines that the answer reports as on the gateway's disk
+    count. The rest is sent again, and the gateway recognizes it.
     """
     answer = _parsed(body)
     wait = retry_after(headers, clock.time())
@@ -220,8 +209,8 @@ class RelayHandler:
         clock: Clock,
         in_group: bool,
     ) -> None:
-        """``in_group``: whether a line carries its place in its message group, which the gateway
-        then orders; not where this deliverer has ordered it already."""
+        """``in_group``: lines carry their place in a message group, for the gateway to order; not
+        if this deliverer has ordered them."""
         self._sender = sender
         self._head = (
             f"POST {target.request_uri} HTTP/1.1\r\n"
@@ -233,7 +222,7 @@ class RelayHandler:
         self._clock = clock
         self._in_group = in_group
         self._waiting: deque[_Line] = deque()
-        # A request is under way, or what became of one is being told.
+        # A request is under way, or its outcomes are being reported.
         self._busy = False
         self._closed = False
         self._renewed_at = clock.monotonic()
@@ -258,7 +247,7 @@ class RelayHandler:
         self._sender.close()
 
     def _send(self) -> None:
-        """Send what waits, as much as one request takes."""
+        """Send as many waiting lines as one request takes."""
         self._busy = True
         self._authorizer.ask(self._send_with)
 
@@ -289,10 +278,9 @@ class RelayHandler:
             lines.append(waiting.popleft())
         return lines
 
-    # ------------------------------------------------------------------ what became of a request
+    # Outcomes.
 
     def answered(self, lines: list[_Line], status: int, headers: Headers, body: bytes) -> None:
-        """There is an answer to a request."""
         if status == 401:
             self._authorizer.forget()
         self._conclude(
@@ -301,12 +289,11 @@ class RelayHandler:
         )
 
     def failed(self, lines: list[_Line], failure: Failure) -> None:
-        """There is none."""
         self._conclude(lines, [failed_outcome(failure)] * len(lines))
 
     def _conclude(self, lines: list[_Line], outcomes: list[DeliveryOutcome]) -> None:
-        """Tell the outcomes in order. What delivery hands over for each success meanwhile waits,
-        and comes back too where the last of them failed: it is behind that."""
+        """Report outcomes in order. What delivery hands over meanwhile waits, and comes back too if
+        the last failed, to keep the order."""
         for line, outcome in zip(lines, outcomes, strict=True):
             if self._closed:
                 return
@@ -321,8 +308,6 @@ class RelayHandler:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """One request under way."""
-
     _handler: RelayHandler
     _lines: list[_Line]
 

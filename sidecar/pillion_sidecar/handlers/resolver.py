@@ -1,10 +1,6 @@
-"""Name resolution that nothing hung can use up.
-
-c-ares keeps its own queries in flight, without a thread for each as getaddrinfo(3) would need, so
-a silent name server costs only those who wait for it. One look-up per name is under way however
-many ask; each asker's own deadline ends its wait, c-ares' time-outs end the look-up. c-ares also
-keeps answers for as long as DNS says.
-"""
+"""Name resolution with c-ares, without a thread for each query: a silent name server delays only
+those who wait for it. Concurrent requests for a name share one look-up; each caller's deadline ends
+its wait, c-ares' time-outs the look-up. c-ares caches answers by their TTL."""
 
 import asyncio
 import ipaddress
@@ -14,13 +10,13 @@ import aiodns
 
 from pillion_sidecar.handlers.errors import HandlerError
 
-# c-ares: seconds for the first try of a server (it grows with each), and tries.
+# c-ares: seconds for the first try of a server (increasing), and tries.
 _TRY_SECONDS, _TRIES = 2.0, 3
 
 
 class ResolutionError(HandlerError):
-    """A name has no address, or none could be found out. The text says why, and ``reason`` does so
-    without the name."""
+    """A name has no address, or it could not be determined. ``reason`` is the text without the
+    name."""
 
     def __init__(self, host: str, reason: str) -> None:
         super().__init__(f"{host} {reason}")
@@ -28,10 +24,8 @@ class ResolutionError(HandlerError):
 
 
 class Resolver:
-    """Finds addresses: literals and ``localhost`` at once, ``/etc/hosts``, then DNS.
-
-    ``nameservers`` (``IP`` or ``IP:PORT``) replace the system's.
-    """
+    """Resolves literals and ``localhost`` at once, then ``/etc/hosts``, then DNS. ``nameservers``
+    (``IP`` or ``IP:PORT``) replace the system's."""
 
     def __init__(self, *, nameservers: Sequence[str] = ()) -> None:
         self._nameservers = list(nameservers)
@@ -39,11 +33,7 @@ class Resolver:
         self._lookups: dict[str, asyncio.Task[tuple[str, ...]]] = {}
 
     async def resolve(self, host: str) -> Sequence[str]:
-        """The IP addresses of ``host``, best first.
-
-        Raises:
-            ResolutionError: there are none.
-        """
+        """Return IP addresses, best first. Raises ResolutionError."""
         known = _without_dns(host)
         if known is not None:
             return known
@@ -51,11 +41,10 @@ class Resolver:
         if lookup is None:
             lookup = asyncio.create_task(self._look_up(host))
             self._lookups[host] = lookup
-        # The one who gives up waiting must not end the look-up for the others.
+        # A caller that gives up must not end the look-up for others.
         return await asyncio.shield(lookup)
 
     async def close(self) -> None:
-        """End all look-ups."""
         lookups = list(self._lookups.values())
         for lookup in lookups:
             lookup.cancel()

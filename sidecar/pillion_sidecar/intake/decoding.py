@@ -56,7 +56,7 @@ class LineError(IntakeError):
 class RelayOrigin(
     msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True
 ):
-    """What a sidecar says of a relayed indication."""
+    """What a sidecar says of an indication that it relays."""
 
     subscription: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_UID)]
     #: By the sidecar; seconds since the epoch.

@@ -1,8 +1,6 @@
-"""The protocols that listeners are spoken to in: each module here declares one as ``PROTOCOL``.
-
-The schema, the address check, the metric labels, the handler registry and the manual read the
-declarations, so a protocol is this one file and the module of its handler.
-"""
+"""The protocols of listeners: each module declares one as ``PROTOCOL``. Schema, address check,
+metric labels, handler registry and manual use the declarations, so a protocol is one file here and
+its handler's module."""
 
 import importlib
 import pkgutil
@@ -16,17 +14,17 @@ _DECLARATION = "declaration"
 
 
 def load_protocols() -> Mapping[str, Protocol]:
-    """The protocols of this package by name, in the order of their modules."""
+    """By name, in the order of their modules."""
     names = sorted(one.name for one in pkgutil.iter_modules(__path__) if one.name != _DECLARATION)
     declared = [importlib.import_module(f"{__name__}.{name}").PROTOCOL for name in names]
     return {protocol.name: protocol for protocol in declared}
 
 
 def schemes_of(protocols: Collection[Protocol]) -> tuple[Scheme, ...]:
-    """The schemes of the URLs that any of ``protocols`` takes, each name once."""
+    """The URL schemes of ``protocols``, each name once."""
     return tuple({one.name: one for protocol in protocols for one in protocol.schemes}.values())
 
 
 PROTOCOLS = load_protocols()
-#: Stands for one that is unknown, of a destination that is held for it.
+#: Replaces an unknown protocol; the destination is held.
 FALLBACK = "CIM-XML"

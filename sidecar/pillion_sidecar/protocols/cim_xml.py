@@ -8,7 +8,7 @@ PROTOCOL = Protocol(
     manual="For WBEM listeners such as OpenPegasus's and pywbem's. One `POST` for each delivery "
     "carries one `ExportIndication` request; "
     "[what is sent](../listeners.md#cim-xml-requests) and what counts as success.",
-    # As OpenPegasus has them, registered for WBEM over HTTP and HTTPS.
+    # As in OpenPegasus, registered for WBEM over HTTP and HTTPS.
     schemes=http_schemes(port=5988, tls_port=5989),
     handler="pillion_sidecar.handlers.cimxml:create_handler",
 )

@@ -1,4 +1,4 @@
-"""What a protocol says of itself. Values alone: no handler is imported before one is made."""
+"""What a protocol declares: values only, so that no handler is imported before it is needed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,39 +6,36 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A scheme of URLs, in lower case."""
+    """In lower case."""
 
     name: str
-    #: Where a URL names none.
+    #: Default port.
     port: int
-    #: Whether it means TLS.
+    #: Uses TLS.
     is_secure: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """A way to deliver indications to a listener."""
-
     #: The value of ``ListenerDestination.spec.protocol``, of metric labels and in journals.
     name: str
-    #: What one delivery is, for ``kubectl explain``: an object and its source.
+    #: An object and its source, for ``kubectl explain``.
     summary: str
-    #: A paragraph of the manual, in Markdown.
+    #: A Markdown paragraph for the manual.
     manual: str
     schemes: tuple[Scheme, ...]
     #: ``module:callable``; see :class:`pillion_sidecar.handlers.context.Factory`.
     handler: str
-    #: The blocks of ``spec.credentials`` that it can send.
+    #: Supported blocks of ``spec.credentials``.
     credentials: tuple[str, ...] = ("basic", "bearer")
-    #: The extra of the distribution that the handler needs; empty: none.
+    #: Required extra of the distribution, or empty.
     extra: str = ""
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """The default port of each scheme."""
         return {scheme.name: scheme.port for scheme in self.schemes}
 
 
 def http_schemes(*, port: int = 80, tls_port: int = 443) -> tuple[Scheme, ...]:
-    """http and https, with the ports of a URL without one."""
+    """http and https with their default ports."""
     return Scheme("http", port, is_secure=False), Scheme("https", tls_port, is_secure=True)

@@ -1,9 +1,6 @@
-"""Acknowledgement by callback (S1.9): a request's receipt, posted to the publisher's own URL once
-every line is settled.
-
-Everything is bounded: those awaited, and those to be sent in number and bytes. What cannot be
-called back is counted and logged, and can still be polled for.
-"""
+"""Acknowledgement by callback (S1.9): a request's receipt is posted to the publisher's URL once
+every line is settled. Everything is bounded; what cannot be sent is counted, logged, and can still
+be polled for."""
 
 import logging
 import re
@@ -16,18 +13,16 @@ from urllib.parse import urlsplit
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.reliability.receipts import Receipt
 
-#: Characters of a callback URL.
 MAXIMUM_URL = 2048
 _PORTS = {"http": 80, "https": 443}
-#: What some servers take for a dot segment or for a separator of segments, and others do not.
+#: Some servers take these for a dot segment or a separator, others do not.
 _AMBIGUOUS = re.compile(r"\\|%(?:2e|2f|5c)", re.IGNORECASE)
 logger = logging.getLogger("pillion.reliability")
-#: Receipts whose lines are not settled yet.
 MAXIMUM_AWAITED = 10_000
-#: Receipts that are being sent or wait for another try, and bytes of them.
+#: Maximum receipts being sent or waiting for a retry, and their bytes.
 MAXIMUM_OUTGOING = 1_000
 MAXIMUM_OUTGOING_BYTES = 16 << 20
-#: Calls under way to one scheme, host and port at a time.
+#: Concurrent calls to one scheme, host and port.
 MAXIMUM_IN_FLIGHT = 4
 #: Seconds before the second try, the third, and so on.
 WAITS = (1.0, 5.0, 25.0, 125.0)
@@ -39,7 +34,7 @@ class BadCallback(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A URL, taken apart as far as it is compared."""
+    """The parts of a URL that are compared."""
 
     scheme: str
     host: str
@@ -47,17 +42,15 @@ class Place:
     segments: tuple[str, ...]
 
     def contains(self, other: "Place") -> bool:
-        """Whether another URL is this one or lies below it."""
+        """Whether a URL is this one or lies below it."""
         return (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port) and (
             other.segments[: len(self.segments)] == self.segments
         )
 
 
 def check_callback(url: str, prefixes: Iterable[str]) -> None:
-    """Check that a URL is, or lies below, one of the prefixes; both by whole path segments.
-
-    Raises :class:`BadCallback`.
-    """
+    """Check that a URL equals or lies below a prefix, by whole path segments. Raises
+    :class:`BadCallback`."""
     allowed = list(prefixes)
     if not allowed:
         raise BadCallback(
@@ -77,12 +70,12 @@ def _lies_below(place: Place, prefix: str) -> bool:
     try:
         return take_apart(prefix).contains(place)
     except ValueError:
-        # The resource's schema lets addresses in brackets pass that are none.
+        # The schema accepts invalid addresses in brackets.
         return False
 
 
 def take_apart(url: str) -> Place:
-    """Take a callback URL, or a prefix of such, apart. Raises ValueError saying what is wrong."""
+    """Parse a callback URL or a prefix. Raises ValueError saying what is wrong."""
     if len(url) > MAXIMUM_URL:
         raise ValueError(f"give at most {MAXIMUM_URL} characters")
     if not url.isascii() or not url.isprintable() or " " in url:
@@ -111,18 +104,15 @@ def take_apart(url: str) -> Place:
 
 
 class CallbackPoster(Protocol):
-    """Posts JSON; the deliverer's own is ``handlers.callbacks.HTTPCallbackPoster``."""
+    """Posts JSON; see ``handlers.callbacks.HTTPCallbackPoster``."""
 
     def post(self, url: str, body: bytes, done: Callable[[str | None], None]) -> None:
-        """Begin to post, and return at once. ``done`` is called once, later: None where the answer
-        was a success, else why it was not. Must not raise."""
+        """Begin to post, and return. ``done`` is called once, later: None for success, else the
+        reason. Must not raise."""
 
 
 class CallbackObserver(Protocol):
-    """Counts callbacks (telemetry's metrics)."""
-
-    def called_back(self, *, delivered: bool) -> None:
-        """A callback has been answered with success, or given up."""
+    def called_back(self, *, delivered: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -134,14 +124,11 @@ class _Call:
 
     @property
     def authority(self) -> str:
-        """Scheme, host and port."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 class Callbacks:
-    """Those that are awaited, and those that are being sent."""
-
     def __init__(
         self,
         *,
@@ -167,7 +154,7 @@ class Callbacks:
 
     @property
     def refusal(self) -> str | None:
-        """Why no further request may ask for a callback now; None where it may."""
+        """Return why no request may ask for a callback now, or None."""
         if self._awaited < self._maximum_awaited:
             return None
         return f"{self._maximum_awaited} callbacks are awaited already"
@@ -175,12 +162,10 @@ class Callbacks:
     def expect(
         self, receipt: Receipt, *, url: str, seconds: float, render: Callable[[Receipt], bytes]
     ) -> None:
-        """Call back once the receipt's lines are settled, or when ``seconds`` have passed.
-
-        ``render`` gives the body; it is called then.
-        """
+        """Call back once the receipt's lines are settled, or after ``seconds``. ``render`` makes
+        the body then."""
         self._awaited += 1
-        # By the timer in both cases: what settles the last line has others to serve first.
+        # By the timer in both cases, so that settling a line stays short.
         timer = self._timers.call_later(seconds, lambda: self._come(receipt, url, render))
 
         def settled() -> None:
@@ -206,7 +191,7 @@ class Callbacks:
         self._send(call)
 
     def close(self) -> None:
-        """Give up all that are awaited or being sent; the poster is to be closed as well."""
+        """Abandon all callbacks; the caller also closes the poster."""
         left = self._awaited + self._outgoing
         self._closed = True
         self._awaited = self._outgoing = self._outgoing_bytes = 0
@@ -219,11 +204,8 @@ class Callbacks:
                 extra={"event": "callbacks-left-at-shutdown", "count": left},
             )
 
-    # ------------------------------------------------------------------ sending
-
     def _send(self, call: _Call) -> None:
-        """Send, or wait for one under way to the same place: a place that hangs holds up nobody
-        but those who are called back there."""
+        """Send, or queue behind the calls to the same place: one that hangs delays only its own."""
         if self._closed:
             return
         place = call.authority
@@ -265,7 +247,7 @@ class Callbacks:
             "receipt %s could not be called back: %s",
             call.receipt_id,
             why,
-            # The path and the query may hold what only the publisher should know.
+            # Path and query may hold secrets of the publisher.
             extra={
                 "event": "callback-dropped",
                 "receipt": call.receipt_id,

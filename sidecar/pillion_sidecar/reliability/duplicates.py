@@ -1,6 +1,5 @@
-"""The memory of identities (S1.2, S1.8): which indications have been accepted, and what became of
-them. Bounded; an identity is added once its indication is in its queues, so a refusal leaves none
-behind."""
+"""The memory of identities (S1.2, S1.8): accepted indications and their results. Bounded; an
+identity is added once its indication is queued, so a refusal leaves none."""
 
 import math
 from dataclasses import dataclass
@@ -11,12 +10,12 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.reliability.identity import DIGEST_SIZE
 
-#: Mean records in a bucket when the table holds its capacity: between this and half of it.
+#: Mean records in a bucket of a full table; buckets are at least half as full.
 MEAN_RECORDS = 32
-#: Times are kept in ticks of a sixteenth of a second, which lasts for eight years.
+#: Ticks of a sixteenth of a second last for eight years.
 TICKS_PER_SECOND = 16
 LAST_TICK = (1 << 32) - 1
-#: Every state is below this.
+#: Above every state.
 LAST_STATE = 1 << 8
 #: digest, expiry in ticks, state, name.
 _RECORD = Struct(f"<{DIGEST_SIZE}sIBH")
@@ -26,34 +25,33 @@ _EXPIRY = Struct("<I")
 _EXPIRY_AT = DIGEST_SIZE
 _STATE = Struct("<BH")
 _STATE_AT = DIGEST_SIZE + _EXPIRY.size
-#: Tables of another size that are still asked after the capacity has changed.
+#: Tables of another size that are still searched after the capacity has changed.
 MAXIMUM_OLDER_TABLES = 3
 _PENDING = 0
 _DELIVERED = 1
 #: Pending, and delivered somewhere.
 _DELIVERED_SOMEWHERE = 2
-#: And beyond, some for each reason: discarded somewhere, with others pending and none delivered;
-#: with others pending and some delivered; delivered elsewhere; discarded everywhere.
+#: From here on, one state for each reason, in four groups: discarded somewhere, with others pending
+#: and none delivered; with others pending and some delivered; delivered elsewhere; discarded
+#: everywhere.
 _DISCARDED = 3
 _OTHERS_PENDING, _SOME_DELIVERED, _DELIVERED_ELSEWHERE, _GONE = _HOW = range(4)
 _REASONS = tuple(DiscardReason)
-#: Names of destinations that can be told apart; the last index stands for all further ones.
+#: Distinct names of destinations; the last index stands for all further ones.
 _MAXIMUM_NAMES = (1 << 16) - 1
 
 
 class PackedTable:
-    """Maps digests to (state, name), each until its expiry. All times are in ticks.
+    """Maps digests to (state, name) until an expiry in ticks.
 
-    Holds at least the last ``capacity`` records with all but certainty, and at most three quarters
-    as many again: buckets fill unevenly, so each has room for three standard deviations more.
-
-    Small buckets of fixed records in order of arrival: one that is full forgets its oldest. So
-    nothing is ever moved or swept as a whole, and neither growth nor expiry stalls the event loop.
-    docs/decisions/0005-duplicate-memory.md has the measurements.
+    It almost certainly holds the last ``capacity`` records, and at most three quarters more:
+    buckets fill unevenly and have three standard deviations of reserve. Records are fixed in size
+    and in order of arrival; a full bucket drops its oldest. Nothing is moved or swept as a whole,
+    so growth and expiry never block the event loop. Measurements:
+    docs/decisions/0005-duplicate-memory.md.
     """
 
     def __init__(self, capacity: int) -> None:
-        """``capacity`` >= 1."""
         buckets = 1 << max(0, (capacity // MEAN_RECORDS).bit_length())
         self._mask = buckets - 1
         self._buckets: list[bytearray | None] = [None] * buckets
@@ -65,16 +63,16 @@ class PackedTable:
         self._first_expiry = LAST_TICK
 
     def resize(self, capacity: int) -> bool:
-        """Take another capacity, if that needs no other number of buckets; return whether so."""
+        """Change the capacity if the number of buckets stays; return whether it did."""
         if 1 << max(0, (capacity // MEAN_RECORDS).bit_length()) != len(self._buckets):
             return False
         self._full = SIZE * _records_for(capacity, len(self._buckets))
         return True
 
     def find(self, digest: bytes) -> tuple[int, int, int] | None:
-        """Return (expiry, state, name) of a record, expired or not; None without one."""
+        """Return (expiry, state, name), expired or not, or None."""
         bucket = self._buckets[hash(digest) & self._mask]
-        # The usual answer is "not here", and one search in C says so.
+        # Usually it is absent, which one search in C shows.
         if bucket is None or (position := bucket.find(digest)) < 0:
             return None
         if position % SIZE and (position := _aligned(bucket, digest, position)) < 0:
@@ -98,8 +96,7 @@ class PackedTable:
             self._first_expiry = expiry
 
     def restore(self, digest: bytes, expiry: int, state: int, name: int) -> None:
-        """Add a record of a run before, or replace the one that was restored under its digest.
-        Nothing expires meanwhile."""
+        """Add or replace a record of an earlier run. Nothing expires meanwhile."""
         index = hash(digest) & self._mask
         bucket = self._buckets[index]
         if bucket is None:
@@ -129,14 +126,13 @@ class PackedTable:
             self.entries -= 1
 
     def update(self, digest: bytes, *, state: int, name: int, final: int) -> bool:
-        """Change (state, name) of a record, if it is still there and its state is not ``final``
-        or beyond; return whether that was so."""
+        """Change (state, name) of a record whose state is below ``final``; return whether there was
+        one."""
         bucket = self._buckets[hash(digest) & self._mask]
         if bucket is None:
             return False
         position = bucket.find(digest)
         if position % SIZE:
-            # Not a record's beginning, or -1.
             position = _aligned(bucket, digest, position)
         if position < 0 or bucket[position + _STATE_AT] >= final:
             return False
@@ -144,7 +140,7 @@ class PackedTable:
         return True
 
     def remove(self, digest: bytes) -> None:
-        """Forget a record, if it is there; its room is freed when its bucket needs it."""
+        """Remove a record, if present; its space is reused when the bucket needs it."""
         bucket = self._buckets[hash(digest) & self._mask]
         if bucket is None:
             return
@@ -161,10 +157,6 @@ def _records_for(capacity: int, buckets: int) -> int:
 
 
 def _aligned(bucket: bytearray, digest: bytes, position: int) -> int:
-    """Return where the record of ``digest`` begins, searching on from a first match; -1 without.
-
-    A match that does not begin a record is chance: the bytes of two neighbours.
-    """
     while position >= 0 and position % SIZE:
         position = bucket.find(digest, position + 1)
     return position
@@ -176,15 +168,13 @@ def _wipe(bucket: bytearray, position: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What has become of the indication that a duplicate repeats.
-
-    With a ``reason`` at least one target was discarded, ``destination`` being the first of them.
-    """
+    """The result of the indication that a duplicate repeats. With a ``reason`` at least one target
+    was discarded, first at ``destination``."""
 
     pending: bool
     destination: str | None = None
     reason: DiscardReason | None = None
-    #: Discarded at every target: nobody has it, so it may come again.
+    #: Discarded at every target: nobody has it, so it may be sent again.
     is_gone: bool = False
 
 
@@ -193,26 +183,21 @@ DELIVERED = Original(pending=False)
 
 
 class Waiter(Protocol):
-    """Waits for the original of a duplicate."""
-
     def original_settled(self, digest: bytes, original: Original) -> None:
         """Each target of the original is settled. Must not raise."""
 
 
 class DuplicateMemory:
-    """Remembers identities until their ``expires``, else for the window.
-
-    Full, it forgets the oldest, which is counted. It is also a ``Tracker``: each accepted
-    indication names it, so that a duplicate can be told what became of the original.
-    """
+    """Remembers identities until their ``expires``, else for the window. When full, it drops (and
+    counts) the oldest. As the ``Tracker`` of each accepted indication it knows the result for
+    duplicates."""
 
     def __init__(self, *, clock: Clock, window_seconds: float, capacity: int) -> None:
         self._clock = clock
-        # Times are kept in few bits, so they count from here.
+        # Ticks count from here, to need few bits.
         self._epoch = clock.monotonic()
-        # The same in seconds since the epoch, once identities of a run before are restored.
+        # The same in seconds since the epoch, once identities of an earlier run are restored.
         self._origin: float | None = None
-        #: How long what has no ``expires`` is remembered.
         self.window_seconds = window_seconds
         self._window = _window_ticks(window_seconds)
         self._table = PackedTable(max(1, capacity))
@@ -224,12 +209,12 @@ class DuplicateMemory:
 
     @property
     def entries(self) -> int:
-        """Identities held; those whose time is over but which are not swept yet among them."""
+        """Identities held, including expired ones not swept yet."""
         return self._table.entries + sum(table.entries for table in self._older)
 
     @property
     def evictions(self) -> int:
-        """Identities forgotten before their time, because the memory was full."""
+        """Identities dropped early because the memory was full."""
         return (
             self._past_evictions
             + self._table.evictions
@@ -237,7 +222,7 @@ class DuplicateMemory:
         )
 
     def configure(self, *, window_seconds: float, capacity: int) -> None:
-        """Take over another window and capacity; both count for what comes from now on."""
+        """Change window and capacity, for identities added from now on."""
         self.window_seconds = window_seconds
         self._window = _window_ticks(window_seconds)
         if self._table.resize(max(1, capacity)):
@@ -248,14 +233,12 @@ class DuplicateMemory:
             self._past_evictions += table.evictions + table.entries
         del self._older[MAXIMUM_OLDER_TABLES:]
 
-    # ------------------------------------------------------------------ what intake asks
+    # Intake.
 
     def find(self, digest: bytes, now: float | None = None) -> Original | None:
-        """Return what became of the indication with this identity; None where it is not known.
-
-        ``now`` is ``Clock.monotonic()`` when the line that asks became ready [at once], so that an
-        identity that expires while the line is being looked at still counts (S1.3).
-        """
+        """Return the result of the indication with this identity, or None. ``now`` (default: this
+        moment) is when the line became ready: an identity that expires during its processing still
+        counts (S1.3)."""
         found = self._table.find(digest)
         if found is None and not self._older:
             return None
@@ -267,7 +250,7 @@ class DuplicateMemory:
         self, digest: bytes, found: tuple[int, int, int] | None, now: int
     ) -> Original | None:
         if found is not None and found[0] <= now:
-            # Left in place, it would hide the record that may now be added.
+            # It would hide the record that may now be added.
             self._table.remove(digest)
             found = None
         if found is None:
@@ -296,13 +279,10 @@ class DuplicateMemory:
         return None
 
     def add(self, digest: bytes, now: float, *, expires_at: float | None, pending: bool) -> None:
-        """Remember an identity that :meth:`find` does not know.
-
-        ``now`` and ``expires_at`` are on ``Clock.monotonic()``, None for the window; ``pending``:
-        whether a target is still to be settled.
-        """
+        """Add an identity that :meth:`find` does not know. ``now`` and ``expires_at`` (None: the
+        window) are on ``Clock.monotonic()``; ``pending``: a target is not settled."""
         ticks = int((now - self._epoch) * TICKS_PER_SECOND)
-        # Rounded up: remembered for a tick too long rather than for one too short.
+        # Rounded up: a tick too long rather than too short.
         if expires_at is None:
             expiry = ticks + self._window
         else:
@@ -322,8 +302,8 @@ class DuplicateMemory:
         destination: str,
         delivered: bool = False,
     ) -> None:
-        """See ``IdentitySink``. What is told later of an identity counts; one whose time is over is
-        not remembered."""
+        """See ``IdentitySink``. Later records of an identity replace earlier ones; an expired one
+        is not kept."""
         if expires is None:
             expiry = int((accepted_at - self._epoch) * TICKS_PER_SECOND) + self._window
         else:
@@ -345,18 +325,18 @@ class DuplicateMemory:
             self._table.restore(digest, expiry, _DELIVERED, 0)
 
     def forget(self, digest: bytes) -> None:
-        """Forget an identity whose indication turned out not to have been kept."""
+        """Remove the identity of an indication that was not kept."""
         for table in (self._table, *self._older):
             table.remove(digest)
 
     def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        """See ``JournalOwner.identity``; one that is pending again has not ended badly."""
+        """See ``JournalOwner.identity``; a pending one has not been discarded."""
         original = self.find(digest)
         if original is None or original.is_gone:
             return None
         return original.reason, original.destination or ""
 
-    # ------------------------------------------------------------------ what became of it
+    # Results.
 
     def settled(
         self, indication: Indication, destination: str, discarded: DiscardReason | None
@@ -377,7 +357,7 @@ class DuplicateMemory:
                 _deliver(table, digest, left)
         if left or not self._waiters:
             return
-        # Of several targets the first that was discarded counts, whichever comes last.
+        # The first discarded target counts.
         original = self.find(digest) or Original(
             pending=False, destination=destination if discarded else None, reason=discarded
         )
@@ -392,7 +372,7 @@ class DuplicateMemory:
         reason: DiscardReason,
         left: int,
     ) -> None:
-        # What was discarded for one target stays so, whatever becomes of the others.
+        # A discard at one target is kept, whatever happens at others.
         index = self._index_of(destination)
         state = _discarded(reason, _how(pending=left > 0, delivered=False))
         if table.update(digest, state=state, name=index, final=_DELIVERED):
@@ -419,14 +399,13 @@ class DuplicateMemory:
         self._indices[destination] = len(self._names) - 1
         return len(self._names) - 1
 
-    # ------------------------------------------------------------------ waiting
+    # Waiting.
 
     def wait_for(self, digest: bytes, waiter: Waiter) -> None:
         """Tell ``waiter`` once, when the original is settled."""
         self._waiters.setdefault(digest, []).append(waiter)
 
     def stop_waiting(self, digest: bytes, waiter: Waiter) -> None:
-        """Tell ``waiter`` nothing more about this original."""
         waiting = self._waiters.pop(digest, [])
         others = [other for other in waiting if other is not waiter]
         if others:
@@ -442,21 +421,22 @@ def _discarded(reason: DiscardReason, how: int) -> int:
 
 
 def _how(*, pending: bool, delivered: bool) -> int:
-    """How it is elsewhere with what was discarded somewhere."""
+    """Return the group of discarded states."""
     if pending:
         return _SOME_DELIVERED if delivered else _OTHERS_PENDING
     return _DELIVERED_ELSEWHERE if delivered else _GONE
 
 
 def _settled(state: int) -> int:
-    """The state of what was discarded somewhere, once nothing of it is pending."""
+    """Return the state of a discarded indication once nothing of it is pending."""
     how = (state - _DISCARDED) % len(_HOW)
     settled = {_OTHERS_PENDING: _GONE, _SOME_DELIVERED: _DELIVERED_ELSEWHERE}.get(how, how)
     return state - how + settled
 
 
 def _deliver(table: PackedTable, digest: bytes, left: int) -> None:
-    """Note a delivery of what was discarded for another target; ``left`` are not settled."""
+    """Note a delivery of an indication discarded at another target; ``left``: targets not
+    settled."""
     found = table.find(digest)
     if found is not None and found[1] >= _DISCARDED:
         _, state, name = found

@@ -1,5 +1,4 @@
-"""The message groups by source and group name: how many there are, which of their members are held,
-and what is due next."""
+"""Message groups by source and name: counts, held members, and timers."""
 
 import heapq
 import logging
@@ -22,36 +21,35 @@ from pillion_sidecar.reliability.group_rules import (
 from pillion_sidecar.reliability.group_snapshots import INTERVAL_BYTES, NAME_BYTES, STATE_BYTES
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
 
-#: Groups of one name that are over and still remembered apart; beyond, the oldest two become one.
+#: Remembered past groups of one name; beyond, the oldest two are merged.
 MAXIMUM_PAST = 8
-#: Seconds between two searches for groups that can be given up.
+#: Seconds between two searches for abandoned groups.
 _SEARCH_SECONDS = 10.0
 Key = tuple[str | None, str]
-#: Discards, each with its log line, before the event loop gets its turn.
+#: Discards, each with its log line, before the event loop runs.
 DISCARDS_PER_TURN = 128
-#: Of all that may be held, the part of one group, and of one publisher.
+#: The share of one group, and of one publisher, in all that may be held.
 HELD_OF_ONE_GROUP = 4
 HELD_OF_ONE_PUBLISHER = 2
 logger = logging.getLogger("pillion.reliability")
-#: Gaps that are told in a log record.
+#: Gaps in a log record.
 _GAPS_TOLD = 8
-#: By how many seconds the two clocks may drift apart before all timers are set anew.
+#: Seconds of drift between the clocks after which all timers are set anew.
 _CLOCK_STEP = 1.0
-#: Seconds: a timer that came too early is not set nearer than this.
+#: Minimum seconds of a timer that is set again.
 _LEAST_WAIT = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """How much the groups may keep. Beyond it a member is refused for now."""
+    """Limits; beyond them a member is temporarily refused."""
 
-    #: Groups whose state is kept, those that are over among them.
+    #: Groups with state, terminated ones included.
     groups: int = 10_000
-    #: Indications that wait for their predecessors, and the bytes of their bodies.
+    #: Held indications, and the bytes of their bodies.
     held: int = 10_000
     held_bytes: int = 32 << 20
-    #: Bytes of the state of all groups: it stands in each of the journal's snapshots, which is one
-    #: record.
+    #: Bytes of all groups' state: each journal snapshot holds it in one record.
     state_bytes: int = 3 << 19
 
 
@@ -61,11 +59,10 @@ class Name:
 
     key: Key
     live: GroupState | None = None
-    #: Terminated, oldest first.
     past: list[GroupState] = field(default_factory=list)
     held: dict[int, Indication] = field(default_factory=dict)
-    #: Who publishes it, for the share of all that is held: a principal's namespace, else the
-    #: source; None where that is not known since a restart.
+    #: The publisher for shares of held members: a principal's namespace, else the source; None if
+    #: unknown since a restart.
     owner: str | None = None
     held_bytes: int = 0
     timer: Timer | None = None
@@ -82,14 +79,14 @@ class Name:
 
     @property
     def weight(self) -> int:
-        """The bytes that it takes in a snapshot, at most."""
+        """Maximum bytes in a snapshot."""
         return self.key_bytes + sum(
             STATE_BYTES + INTERVAL_BYTES * (len(state.received) + len(state.passed))
             for state in self.states
         )
 
     def next_due(self, moment: Moment) -> tuple[Due, GroupState] | None:
-        """Return what is due next, and to which group; None where only members are awaited."""
+        """Return what is due next, and to which group; None if only members are awaited."""
         if not self.past:
             state = self.live
             found = None if state is None else due(state, moment)
@@ -100,7 +97,7 @@ class Name:
         return min(following, key=lambda one: one[0].at, default=None)
 
     def remember(self, state: GroupState) -> None:
-        """Keep a terminated group for the duplicates."""
+        """Keep a terminated group, to recognize duplicates."""
         self.past.append(state)
         if len(self.past) > MAXIMUM_PAST:
             oldest, following = self.past[:2]
@@ -110,15 +107,14 @@ class Name:
             del self.past[0]
 
     def holder(self, sequence: int) -> GroupState | None:
-        """Return the youngest of its groups that has received a sequence."""
+        """Return the youngest group that has received a sequence."""
         return next((one for one in reversed(self.states) if sequence in one.received), None)
 
 
 class Names:
-    """All names that have a group; counts what they keep."""
+    """All names that have a group, and their totals."""
 
     def __init__(self, limits: GroupLimits, *, given_up: Callable[[GroupState], None]) -> None:
-        """``given_up`` is told of a group that is forgotten though nothing has ended it."""
         self._limits = limits
         self._given_up = given_up
         self._names: dict[Key, Name] = {}
@@ -131,18 +127,17 @@ class Names:
         return iter(self._names.values())
 
     def find(self, key: Key) -> Name:
-        """Return a name, a new one where nothing is kept of it."""
         return self._names.get(key) or Name(key)
 
     def leave(self, name: Name) -> None:
-        """Count a name no more, for as long as its groups are changed."""
+        """Subtract a name from the totals while its groups change."""
         if self._names.pop(name.key, None) is not None:
             self.groups -= len(name.states)
             self.live -= name.live is not None
             self._weight -= name.weight
 
     def enter(self, name: Name) -> None:
-        """Count a name, if it has groups."""
+        """Add a name to the totals, if it has groups."""
         states = name.states
         if states:
             self._names[name.key] = name
@@ -154,11 +149,10 @@ class Names:
             name.timer = None
 
     def lengthened(self, intervals: int) -> None:
-        """A live group has so many intervals more."""
         self._weight += INTERVAL_BYTES * intervals
 
     def reason_to_wait(self, name: Name, member: GroupMember, moment: Moment) -> str | None:
-        """Return why nothing can be noted of a new member for now; None where it can."""
+        """Return why a new member must be refused for now, or None."""
         reason = self._excess(name, member)
         if reason is not None:
             self._give_up(name, moment)
@@ -178,8 +172,8 @@ class Names:
         return None
 
     def _give_up(self, asking: Name, moment: Moment) -> None:
-        """Forget the groups that nothing will ever end, and whose members need not be remembered
-        any more."""
+        """Drop groups that nothing will ever end, and whose members need not be remembered any
+        more."""
         if moment.monotonic < self._search_at:
             return
         self._search_at = moment.monotonic + _SEARCH_SECONDS
@@ -195,39 +189,32 @@ class Names:
 
 
 class HoldShare(StrEnum):
-    """What had no room for a member that waits for its predecessors."""
+    """The limit that a member to be held exceeded."""
 
-    #: All that may be held.
     ALL = "all"
-    #: The share of one group, and of one publisher.
+    #: Of one group or one publisher.
     GROUP = "group"
     PUBLISHER = "publisher"
-    #: The share of a destination's queue.
+    #: A destination's queue.
     DESTINATION = "destination"
 
 
 class HeldMembers:
-    """Holds members, and sends them on as the table of states has it."""
-
     def __init__(self, *, queues: Queues, timers: Timers, limits: GroupLimits) -> None:
         self._queues = queues
         self._timers = timers
-        # Members of groups that have ended, which are still to be discarded, with their publisher.
+        # Members of ended groups, still to be discarded, with their publisher.
         self._ended: deque[tuple[Indication, str | None]] = deque()
         self._limits = limits
         self.count = 0
         self.bytes = 0
-        # By publisher.
         self._counts: Counter[str] = Counter()
-        #: Members that could not be held, by what had no room.
         self.refusals: Counter[str] = Counter(dict.fromkeys(HoldShare, 0))
         self._bytes: Counter[str] = Counter()
 
     def reason_to_wait(self, name: Name, size: int) -> str | None:
-        """Return why a body of ``size`` bytes cannot be held for a group now; None where it can.
-
-        One group, and one publisher, always hold one member, however large.
-        """
+        """Return why a body cannot be held now, or None. One group, and one publisher, can always
+        hold one member of any size."""
         found = self._excess(name, size)
         if found is None:
             return None
@@ -267,7 +254,6 @@ class HeldMembers:
         )
 
     def hold(self, name: Name, sequence: int, indication: Indication) -> None:
-        """Keep a member that the queues hold."""
         name.held[sequence] = indication
         self._count(indication, name.owner, 1)
         name.held_bytes += len(indication.body)
@@ -283,7 +269,7 @@ class HeldMembers:
                 del self._counts[owner], self._bytes[owner]
 
     def complete(self, name: Name, sequence: int) -> None:
-        """Nothing is missing before a member any more."""
+        """Move on a member without gap before it."""
         indication = name.held.pop(sequence, None)
         if indication is not None:
             name.held_bytes -= len(indication.body)
@@ -291,7 +277,7 @@ class HeldMembers:
             self.move_on(indication, Guard.COMPLETED)
 
     def terminate(self, name: Name) -> int:
-        """The live group of a name ends; return how many members that discards, in turns."""
+        """Discard, in turns, the members of the ended live group; return their number."""
         ended = [(name.held[sequence], name.owner) for sequence in sorted(name.held)]
         name.held.clear()
         name.held_bytes = 0
@@ -299,7 +285,6 @@ class HeldMembers:
         return len(ended)
 
     def discard_overdue(self, indications: Iterable[Indication]) -> None:
-        """Discard members of groups that ended in the run before, in turns."""
         overdue = [(indication, None) for indication in indications]
         for indication, _ in overdue:
             self._count(indication, None, 1)
@@ -320,7 +305,6 @@ class HeldMembers:
             self._timers.call_later(0.0, self._discard_some)
 
     def move_on(self, indication: Indication, found: Guard) -> None:
-        """Let a member leave ``out-of-order``, completed or terminated."""
         state = step(State.OUT_OF_ORDER, found).to
         then = Guard.IN_SEQUENCE if found is Guard.COMPLETED else Guard.HOPELESS
         if step(state, then).transition is Transition.DELIVER:
@@ -329,7 +313,6 @@ class HeldMembers:
             self.discard(indication)
 
     def discard(self, indication: Indication) -> None:
-        """Discard a member that the queues hold."""
         self._queues.discard_held(indication, DiscardReason.OUT_OF_ORDER)
 
 
@@ -345,22 +328,22 @@ class GroupTimes:
         held: HeldMembers,
         ended: Callable[[GroupState], None],
     ) -> None:
-        """``ended`` is told of each group that ends, once what it held is discarded."""
+        """``ended`` is called for each group that ends, after its members are discarded."""
         self._ended = ended
         self._clock = clock
         self._timers = timers
         self._names = names
         self._held = held
-        # The wall clock less the other one, when the timers were set.
+        # Wall clock less monotonic clock when the timers were set.
         self._drift = clock.time() - clock.monotonic()
-        #: Whether groups end without a word, since that was said before.
+        #: Groups end without a log line: an earlier run has logged it.
         self.quiet = False
         self.terminations: Counter[str] = Counter(dict.fromkeys(Termination, 0))
 
     def terminate(
         self, name: Name, how: Termination, moment: Moment, *, discarded: int = 0
     ) -> None:
-        """End the live group of a name; ``discarded``: of its members before those it holds."""
+        """End the live group; ``discarded``: its members discarded before those held."""
         state = name.live
         assert state is not None
         self._names.leave(name)
@@ -376,7 +359,7 @@ class GroupTimes:
             _log_termination(name.key, state, discarded)
 
     def lapse(self, name: Name, moment: Moment) -> None:
-        """Do all that is due to a name."""
+        """Do everything that is due for a name."""
         while (following := name.next_due(moment)) is not None:
             found, state = following
             if found.at > moment.monotonic:
@@ -392,14 +375,14 @@ class GroupTimes:
         self._names.enter(name)
 
     def arm(self, name: Name, moment: Moment, *, least_wait: float = 0.0) -> None:
-        """See to it that the name is looked at when something is due to it."""
+        """Set a timer for the next due action."""
         following = name.next_due(moment)
         if following is None:
             return
         at = max(following[0].at, moment.monotonic + least_wait)
         timer = name.timer
         if timer is not None:
-            # One that comes too early looks again: an active group sets no timer for each member.
+            # An earlier timer sets the next one, so an active group sets none per member.
             if not timer.cancelled and timer.due <= at:
                 return
             timer.cancel()
@@ -411,8 +394,7 @@ class GroupTimes:
         self.arm(name, moment, least_wait=_LEAST_WAIT)
 
     def follow_clock(self, moment: Moment) -> None:
-        """Look at all names where the wall clock was set: the dates are nearer, or farther away,
-        than they were."""
+        """Check all names after the wall clock was set: their dates are nearer or farther."""
         drift = moment.wall - moment.monotonic
         if abs(drift - self._drift) > _CLOCK_STEP:
             self._drift = drift
@@ -435,7 +417,6 @@ class GroupTimes:
             self.arm(name, moment)
 
     def now(self) -> Moment:
-        """Return this moment."""
         return Moment(self._clock.monotonic(), self._clock.time())
 
 

@@ -1,6 +1,5 @@
-"""One message group: what it has received, what becomes of its next member, when it ends (S1.5 to
-S1.8). No I/O, no clock: who asks says what the time is.
-"""
+"""One message group: received members, decisions on new ones, and its end (S1.5 to S1.8). No I/O
+and no clock."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,8 +12,8 @@ from pillion_sidecar.reliability.states import Guard, State, Transition, step
 
 
 class Moment(NamedTuple):
-    """One moment on two clocks: idle times and the window count by the first, which never goes
-    back, and the dates that publishers give by the second."""
+    """A moment on two clocks: monotonic for idle times and the window, wall for publishers'
+    dates."""
 
     #: ``Clock.monotonic()``.
     monotonic: float
@@ -26,24 +25,23 @@ class Moment(NamedTuple):
         return self.monotonic + (date - self.wall)
 
 
-#: Seconds that a group of relayed members goes on after its time, and after the last one has come:
-#: others, accepted in time, may be on their way. A relay tries again after 30 s at most, so these
-#: are some attempts.
+#: Seconds that a group of relayed members continues after its time and its last arrival: others,
+#: accepted in time, may be on their way. A relay retries after at most 30 s.
 RELAY_SECONDS = 120.0
 
 
 class Termination(StrEnum):
-    """How a group ended (S1.6, S1.7)."""
+    """S1.6, S1.7."""
 
-    #: GroupExpiryTime is over; with members still held it is d1.
+    #: GroupExpiryTime is over; d1 with members still held.
     EXPIRED = "t1"
-    #: GroupMaxIdleTime is over; with members still held it is d2.
+    #: GroupMaxIdleTime is over; d2 with members still held.
     IDLE = "t2"
-    #: ``last`` came, and nothing was missing.
+    #: ``last`` arrived, and nothing is missing.
     ENDED = "t3.1"
-    #: The same in a group with neither GroupExpiryTime nor GroupMaxIdleTime.
+    #: The same, with neither GroupExpiryTime nor GroupMaxIdleTime.
     ENDED_UNTIMED = "t4.1"
-    #: ``last`` came there, and something was missing.
+    #: As before, but something is missing.
     CUT_SHORT = "t4.2"
     #: An ordered group with neither of the two got a member out of order.
     OUT_OF_ORDER = "d3"
@@ -51,12 +49,10 @@ class Termination(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class GroupState:
-    """One group: a run of members from its first one to its termination.
+    """One group from its first member to its termination. GroupExpiryTime overrides
+    GroupMaxIdleTime (d1, d2)."""
 
-    Where a group has both, GroupExpiryTime counts and GroupMaxIdleTime does not (d1, d2).
-    """
-
-    #: Tells groups of one name apart.
+    #: Distinguishes groups of one name.
     generation: int
     ordered: bool
     #: GroupExpiryTime, seconds since the epoch.
@@ -64,24 +60,24 @@ class GroupState:
     #: GroupMaxIdleTime.
     max_idle_seconds: float | None
     received: Intervals = field(default_factory=Intervals)
-    #: Those of them that gateways alone were given past a gap: nothing held stands for them.
+    #: Members that only gateways got past a gap: nothing is held for them.
     passed: Intervals = field(default_factory=Intervals)
     last: int | None = None
-    #: ``Clock.monotonic()`` at the acceptance of the member that was accepted last.
+    #: ``Clock.monotonic()`` at the acceptance of the latest member.
     received_at: float = 0.0
-    #: ``Clock.monotonic()`` when the last one came that a sidecar relayed; None where none was. All
-    #: times and dates above are then those of the sidecars' acceptance.
+    #: ``Clock.monotonic()`` at the arrival of the last relayed member, or None. If set, all times
+    #: above are those of the sidecars' acceptance.
     relayed_at: float | None = None
-    #: The greatest ``expires`` of its members, seconds since the epoch; 0 for none.
+    #: The largest ``expires`` of its members, seconds since the epoch; 0 for none.
     remembered_until: float = 0.0
-    #: ``Clock.monotonic()``: the end of the duplicate window of its members without ``expires``;
-    #: -infinity for none, since moments of a run before may be negative.
+    #: ``Clock.monotonic()``: end of the duplicate window of members without ``expires``; -infinity
+    #: for none, since moments of an earlier run may be negative.
     window_until: float = -math.inf
     terminated: Termination | None = None
 
     @property
     def next_expected(self) -> int:
-        """The first sequence that is missing: in an ordered group the next to be delivered."""
+        """The first missing sequence: in an ordered group the next to deliver."""
         return self.received.first_missing
 
     @property
@@ -95,20 +91,18 @@ class GroupState:
         return self.expires is not None or self.max_idle_seconds is not None
 
     def missing(self, *, maximum: int) -> list[tuple[int, int]]:
-        """Return the first gaps, ``maximum`` at most, up to the last member as far as known."""
+        """Return the first gaps up to the last member known."""
         through = self.received.highest if self.last is None else self.last
         return [gap for gap, _ in zip(self.received.gaps(through), range(maximum), strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a member."""
-
-    #: Found out about it while it is ``ready``.
+    #: The guard in state ``ready``.
     ready: Guard
-    #: Found out about it while it is ``in-process``; None for one that does not get there.
+    #: The guard in state ``in-process``; None if that is not reached.
     process: Guard | None = None
-    #: Why it is refused, and which of its members is wrong.
+    #: The reason and the field of a refusal.
     reason: str = ""
     field: str | None = None
     #: The group that it repeats a member of.
@@ -122,12 +116,8 @@ def decide(
     *,
     passes_gaps: bool = False,
 ) -> Decision:
-    """Decide on a member: ``past`` are the terminated groups of its name whose state is still
-    there (S1.7), ``live`` the one that goes on. ``passes_gaps``: it goes to gateways alone, which
-    put it in order.
-
-    What was due before the member must have been done to both.
-    """
+    """Decide on a member, after everything due before it was done. ``past``: terminated groups of
+    its name with state (S1.7). ``passes_gaps``: only gateways get it, which order it."""
     sequence = member.sequence
     for state in past:
         if sequence in state.received:
@@ -135,7 +125,7 @@ def decide(
     if live is None:
         expected = 0
     else:
-        # Before the duplicates: another run under the same name is not to be swallowed as one.
+        # Before the duplicates: another run under the same name must not count as one.
         found = contradiction(live, member)
         if found is not None:
             name, reason = found
@@ -151,7 +141,7 @@ def decide(
 
 
 def contradiction(live: GroupState, member: GroupMember) -> tuple[str, str] | None:
-    """Return the field in which a member contradicts its group, and how; None where it does not."""
+    """Return the field and the contradiction between a member and its group, or None."""
     agreed = "the members of a group must agree, and those before it"
     if member.ordered is not live.ordered:
         return "ordered", f"{agreed} are {'ordered' if live.ordered else 'not ordered'}"
@@ -170,12 +160,12 @@ def contradiction(live: GroupState, member: GroupMember) -> tuple[str, str] | No
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What follows from a member that was taken."""
+    """The consequences of an accepted member."""
 
     state: GroupState
-    #: The held sequences that are delivered after it.
+    #: Held sequences to deliver after it.
     released: range
-    #: How the group ends with it, if it does.
+    #: How the group ends with it; None: it does not.
     termination: Termination | None
 
 
@@ -190,11 +180,11 @@ def take(
     window: float,
     relayed_at: float | None = None,
 ) -> Taken:
-    """Note a member that was accepted at ``at`` (``Clock.monotonic()``), and say what follows.
+    """Note an accepted member and return the consequences.
 
-    ``generation`` is that of a new group; ``expires`` the member's own, in seconds since the epoch,
-    ``window`` how long it is remembered where it has none. ``relayed_at``: when it came, where its
-    acceptance was that by a sidecar.
+    ``at``: acceptance (``Clock.monotonic()``); ``generation`` of a new group; ``expires``: seconds
+    since the epoch, else it is remembered for ``window``; ``relayed_at``: arrival, if a sidecar
+    accepted it.
     """
     state = live or GroupState(
         generation=generation,
@@ -205,7 +195,7 @@ def take(
     if state.ordered and decision.process is Guard.IN_SEQUENCE:
         _note_passed(state, member.sequence)
     state.received.add(member.sequence)
-    # What several sidecars relay is not in the order of its acceptance.
+    # Several sidecars relay in no common order of acceptance.
     state.received_at = at if live is None else max(state.received_at, at)
     if relayed_at is not None:
         state.relayed_at = relayed_at
@@ -222,7 +212,7 @@ def take(
 
 
 def _note_passed(state: GroupState, sequence: int) -> None:
-    """Note where a gap is passed; forget what was once none is left below it."""
+    """Note that a gap is passed; drop it once no gap is left below."""
     if sequence > state.next_expected:
         state.passed.add(sequence)
     elif state.passed.highest < state.next_expected:
@@ -236,35 +226,33 @@ def _ending(state: GroupState, member: GroupMember, decision: Decision) -> Termi
         return Termination.OUT_OF_ORDER if hopeless else None
     if not state.timed:
         return Termination.ENDED_UNTIMED if state.complete else Termination.CUT_SHORT
-    # t3.2: incomplete, it ends by t1 or t2.
+    # t3.2: if incomplete, it ends by t1 or t2.
     return Termination.ENDED if state.complete else None
 
 
 class Due(NamedTuple):
-    """What time alone does to a group."""
+    """The next action that only time causes."""
 
     #: ``Clock.monotonic()``.
     at: float
-    #: How it ends then; None where its state is removed.
+    #: None: its state is removed.
     termination: Termination | None
 
 
 def due(state: GroupState, moment: Moment) -> Due | None:
-    """Return what is due next, as the clocks stand; None for a group that only waits for members.
-
-    A group that is not terminated has t1 or t2 before it, a terminated one its removal.
-    """
+    """Return the next due action, or None if the group only waits for members. A live group has t1
+    or t2 ahead, a terminated one its removal."""
     if state.terminated is not None:
         return Due(removal(state, moment), None)
     end = _end(state, moment)
     if end is None or state.relayed_at is None:
         return end
-    # What a sidecar accepted in time is not discarded because the way to here was long (S1.3).
+    # Indications accepted in time are not discarded because of a long transport (S1.3).
     return end._replace(at=max(end.at, state.relayed_at) + RELAY_SECONDS)
 
 
 def _end(state: GroupState, moment: Moment) -> Due | None:
-    """Return t1 or t2 of a group as its members' times have it."""
+    """Return t1 or t2 by the members' times."""
     if state.expires is not None:
         return Due(moment.of_date(state.expires), Termination.EXPIRED)
     if state.max_idle_seconds is not None:
@@ -273,15 +261,13 @@ def _end(state: GroupState, moment: Moment) -> Due | None:
 
 
 def outlived(live: GroupState, accepted: Moment) -> Termination | None:
-    """Return how a group of relayed members had ended by its members' times, and been forgotten
-    (S1.7), when a sidecar accepted another member of its name; None where it had not.
-
-    That member then is of another run under the same name.
-    """
+    """Return how a relayed group had ended by its members' times, and been removed (S1.7), before a
+    sidecar accepted another member of its name; None if it had not. That member belongs to a new
+    run."""
     end = None if live.relayed_at is None else _end(live, accepted)
     if end is None or end.at > accepted.monotonic:
         return None
-    # After t1 a group is forgotten at once.
+    # After t1 a group is removed at once.
     is_idle = end.termination is Termination.IDLE
     if is_idle and removal(live, accepted) > accepted.monotonic:
         return None
@@ -289,11 +275,9 @@ def outlived(live: GroupState, accepted: Moment) -> Termination | None:
 
 
 def removal(state: GroupState, moment: Moment) -> float:
-    """Return ``Clock.monotonic()`` of the removal of a group's state, were it terminated (S1.7).
-
-    After t1, t4.2 at once; after t3.1 by the rule of its criterion; else by max(ExpiryTime), the
-    duplicate window counting for members that had none.
-    """
+    """Return ``Clock.monotonic()`` of the removal of a terminated group's state (S1.7): at once
+    after t1 and t4.2; by its criterion after t3.1; else by max(ExpiryTime), or the duplicate window
+    for members without."""
     if state.terminated in (Termination.EXPIRED, Termination.CUT_SHORT):
         return moment.monotonic
     if state.terminated is Termination.ENDED and state.expires is not None:

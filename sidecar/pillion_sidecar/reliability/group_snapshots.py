@@ -1,5 +1,5 @@
-"""The state of all message groups as bytes, for the journal's snapshots. The times in it are
-journal time and dates, so that it means the same after a restart."""
+"""Message groups as bytes for journal snapshots, in journal time and dates, which keep their
+meaning over a restart."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,12 +9,12 @@ import msgspec
 from pillion_sidecar.reliability.group_rules import GroupState, Termination
 from pillion_sidecar.reliability.intervals import Intervals
 
-#: The most bytes that a name's text, one state, and one interval take in a snapshot.
+#: Maximum bytes of a name, a state and an interval in a snapshot.
 NAME_BYTES = 16
 STATE_BYTES = 80
 INTERVAL_BYTES = 18
 
-#: Ways to end, by their number in a snapshot less one; 0 is none.
+#: By number in a snapshot less one; 0 is none.
 _TERMINATIONS = (
     Termination.EXPIRED,
     Termination.IDLE,
@@ -26,8 +26,6 @@ _TERMINATIONS = (
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
-    """One :class:`GroupState`."""
-
     generation: int
     ordered: bool
     expires: float | None
@@ -40,13 +38,13 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     window_until: float
     termination: int
     received: tuple[int, ...]
-    #: Journal time; None where no member was relayed.
+    #: Journal time; None: no member was relayed.
     relayed_at: float | None = None
     passed: tuple[int, ...] = ()
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True):
-    """The groups of one name: those that are over, oldest first, and then the live one, if any."""
+    """The groups of one name: terminated ones, oldest first, then the live one."""
 
     source: str | None
     group: str
@@ -54,9 +52,7 @@ class Name(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """All groups."""
-
-    #: The greatest that was given.
+    #: The largest in use.
     generation: int
     names: tuple[Name, ...]
 
@@ -71,7 +67,7 @@ def encode_groups(
     *,
     offset: float,
 ) -> bytes:
-    """Return the snapshot; ``offset`` is journal time less ``Clock.monotonic()``."""
+    """``offset``: journal time less ``Clock.monotonic()``."""
     return _encode(
         Snapshot(
             generation,
@@ -86,7 +82,7 @@ def encode_groups(
 def decode_groups(
     data: bytes, *, offset: float
 ) -> tuple[int, list[tuple[str | None, str, list[GroupState]]]]:
-    """Return what :func:`encode_groups` was given, by another run's ``offset``."""
+    """The inverse of :func:`encode_groups`, with this run's ``offset``."""
     snapshot = _decode(data)
     return snapshot.generation, [
         (name.source, name.group, [_read(state, offset) for state in name.states])

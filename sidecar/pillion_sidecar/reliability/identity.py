@@ -1,15 +1,11 @@
-"""The identity of an indication, packed: what the duplicate memory compares.
-
-The key is (source, IndicationIdentifier); without a source or an identifier it is the place in a
-message group, if there is one (S1: GroupId and SequenceNumber), else the incoming (SequenceContext,
-SequenceNumber); without that there is no identity, and nothing is a duplicate.
-"""
+"""The identity of an indication, packed for the duplicate memory. The key is (source,
+IndicationIdentifier), else the place in a message group (S1: GroupId and SequenceNumber), else the
+incoming (SequenceContext, SequenceNumber). Without any, nothing is a duplicate."""
 
 from hashlib import blake2b
 from typing import overload
 
-#: Bytes of a digest. At 128 bits a million remembered identities meet a false duplicate once in
-#: 10^32 indications.
+#: Bytes. With 128 bits a million identities meet a false duplicate once in 10^32 indications.
 DIGEST_SIZE = 16
 
 
@@ -22,12 +18,10 @@ def scoped(namespace: str | None, name: None) -> None: ...
 
 
 def scoped(namespace: str | None, name: str | None) -> str | None:
-    """Return the name under which a gateway knows what a publisher of a namespace calls ``name``:
-    its source, its message group, or its own ID. None stays None.
+    """Return a gateway's unique name for a publisher's source, group or ID; None stays None.
 
-    ``namespace`` is that of the publisher's token; None where nobody is asked for one: then the
-    name is its own. A namespace is a DNS label (RFC 1123) without a slash, so no two of them have
-    a scoped name in common.
+    ``namespace`` is from the publisher's token; without tokens None, and the name is unchanged.
+    Namespaces are DNS labels without a slash, so scoped names of two never collide.
     """
     if namespace is None or name is None:
         return name
@@ -35,14 +29,14 @@ def scoped(namespace: str | None, name: str | None) -> str | None:
 
 
 def unscoped(namespace: str | None, name: str | None) -> str | None:
-    """Return what the publisher of a namespace itself calls what :func:`scoped` has named."""
+    """The inverse of :func:`scoped`."""
     if namespace is None or name is None:
         return name
     return name.removeprefix(f"{namespace}/")
 
 
 def identity_digest(source: str | None, identifier: str | None) -> bytes | None:
-    """Return the digest of (source, IndicationIdentifier), or None where one of them is missing."""
+    """Return the digest of (source, IndicationIdentifier), or None if one is missing."""
     if source is None or identifier is None:
         return None
     # The length keeps ("a", "bc") apart from ("ab", "c").
@@ -51,7 +45,6 @@ def identity_digest(source: str | None, identifier: str | None) -> bytes | None:
 
 
 def sequence_digest(source: str | None, context: str, number: int) -> bytes:
-    """Return the digest of an incoming sequence identifier."""
     origin = source or ""
     key = f"s{len(origin)}:{origin}{number}:{context}"
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
@@ -66,12 +59,9 @@ def relayed_digest(
     context: str,
     number: int,
 ) -> bytes:
-    """Return the digest under which a gateway knows what a sidecar of ``namespace`` relays for one
-    subscription, given by its uid; the same, whichever sidecar it comes from.
-
-    Without a source or an identifier it is its place in the sidecar's queue, ``context`` and
-    ``number``.
-    """
+    """Return the digest of a relayed indication for one subscription (its uid), equal for all
+    sidecars of ``namespace``. Without source or identifier its place in the sidecar's queue
+    (``context``, ``number``) counts."""
     if source is None or identifier is None:
         key = f"c{len(namespace or '')}:{namespace or ''}{number}:{context}"
     else:
@@ -81,10 +71,8 @@ def relayed_digest(
 
 
 def member_digest(source: str | None, group: str, generation: int, sequence: int) -> bytes:
-    """Return the digest of a place in a message group.
-
-    ``generation`` tells groups of one name apart, which came one after the other.
-    """
+    """Return the digest of a place in a group; ``generation`` distinguishes successive groups of
+    one name."""
     origin = source or ""
     key = f"g{generation}:{sequence}:{len(origin)}:{origin}{group}"
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()

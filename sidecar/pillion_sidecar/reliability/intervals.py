@@ -1,5 +1,4 @@
-"""Sets of sequence numbers as intervals (S1.8): a group without gaps costs sixteen bytes, whatever
-its length."""
+"""Sets of sequence numbers as intervals (S1.8): a group without gaps takes sixteen bytes."""
 
 from array import array
 from bisect import bisect_right
@@ -8,10 +7,8 @@ from itertools import pairwise
 
 
 class Intervals:
-    """A set of integers from 0 to 2**63 - 1, packed: begin and end of each interval, ascending.
-
-    A lookup is a binary search; adding next to an interval lengthens it, and joins two that meet.
-    """
+    """A set of integers from 0 to 2**63 - 1: begin and end of each interval, ascending. Lookup is a
+    binary search; adjacent intervals are merged."""
 
     __slots__ = ("_bounds",)
 
@@ -22,7 +19,6 @@ class Intervals:
         self._bounds = array("Q", bounds)
 
     def __len__(self) -> int:
-        """How many intervals there are."""
         return len(self._bounds) // 2
 
     def __contains__(self, number: int) -> bool:
@@ -39,22 +35,18 @@ class Intervals:
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """Begin and end (exclusive) of each interval."""
         return tuple(self._bounds)
 
     @property
     def first_missing(self) -> int:
-        """The least number that is not in the set."""
         bounds = self._bounds
         return bounds[1] if bounds and not bounds[0] else 0
 
     @property
     def highest(self) -> int:
-        """The greatest number in the set; -1 for the empty one."""
         return self._bounds[-1] - 1 if self._bounds else -1
 
     def add(self, number: int) -> None:
-        """Add a number; one that is there already changes nothing."""
         bounds = self._bounds
         at = bisect_right(bounds, number)
         if at % 2:
@@ -71,14 +63,13 @@ class Intervals:
             bounds[at:at] = array("Q", (number, number + 1))
 
     def lengthens(self, number: int) -> bool:
-        """Whether a number that is not there lies next to an interval: it needs none of its own."""
+        """Whether an absent number is adjacent to an interval, and needs none of its own."""
         at = bisect_right(self._bounds, number)
         return (at > 0 and self._bounds[at - 1] == number) or (
             at < len(self._bounds) and self._bounds[at] == number + 1
         )
 
     def merge(self, other: "Intervals") -> None:
-        """Add all numbers of another set."""
         spans = sorted([*self._spans(), *other._spans()])
         merged: list[int] = []
         for begin, end in spans:

@@ -1,6 +1,5 @@
 """The message groups: which member is delivered, held or discarded, and when a group ends (S1.5 to
-S1.8). Decides by :mod:`pillion_sidecar.reliability.group_rules`; here are the queues, the timers
-and the bounds."""
+S1.8). Decisions are in :mod:`pillion_sidecar.reliability.group_rules`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,21 +33,20 @@ from pillion_sidecar.reliability.identity import member_digest
 from pillion_sidecar.reliability.intervals import Intervals
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
 
-#: What a publisher who met the groups' bounds is told to wait, in seconds.
+#: Seconds that a publisher waits when the limits are reached.
 FULL_RETRY_AFTER = 1.0
 
 
 @dataclass(slots=True)
 class Examined:
-    """A member on its way through acceptance: what was decided of it, then what was done."""
+    """A member during acceptance: the decision, then the result."""
 
     name: Name
     member: GroupMember
     moment: Moment
     decision: Decision
-    #: The identity that the member has by its place in the group; for a duplicate the original's.
+    #: Its identity by place in the group; for a duplicate the original's.
     digest: bytes
-    #: Whether it is the first of its group.
     begins: bool
     #: ``Indication.group_run``.
     run: int
@@ -68,7 +66,7 @@ class Groups:
         window_seconds: float,
         limits: GroupLimits | None = None,
     ) -> None:
-        """``window_seconds``: how long a member without ``expires`` is remembered."""
+        """``window_seconds``: for members without ``expires``."""
         limits = limits or GroupLimits()
         self._queues = queues
         self._window = window_seconds
@@ -80,47 +78,44 @@ class Groups:
         self._generation = 0
         # Journal time less Clock.monotonic().
         self._offset = 0.0
-        # What a restart has still to release or discard.
+        # What :meth:`resume` releases or discards.
         self._overdue: list[tuple[Indication, Guard]] = []
 
     def _tell_end(self, state: GroupState) -> None:
         self._queues.end_group(state.generation)
 
     def configure(self, *, window_seconds: float) -> None:
-        """Take over another window, for the members that come from now on."""
+        """Change the window for members from now on."""
         self._window = window_seconds
 
     @property
     def active(self) -> int:
-        """Groups that go on."""
         return self._names.live
 
     @property
     def remembered(self) -> int:
-        """Groups that are over and whose members are still known as duplicates."""
+        """Terminated groups whose members still count as duplicates."""
         return self._names.groups - self._names.live
 
     @property
     def held(self) -> int:
-        """Members that wait for their predecessors."""
         return self._held.count
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of their bodies."""
         return self._held.bytes
 
     @property
     def terminations(self) -> Mapping[str, int]:
-        """How many groups ended, by how; every way, in the order of the enumeration."""
+        """Ended groups by cause, all causes in the order of the enumeration."""
         return self._times.terminations
 
     @property
     def hold_refusals(self) -> Mapping[str, int]:
-        """How many members could not be held, by what had no room; all of these."""
+        """Members that could not be held, by exceeded limit, all included."""
         return self._held.refusals
 
-    # ------------------------------------------------------------------ acceptance
+    # Acceptance.
 
     def examine(
         self,
@@ -134,14 +129,12 @@ class Groups:
         passes_gaps: bool = False,
         namespace: str | None = None,
     ) -> Examined:
-        """Decide on a member with a body of ``size`` bytes that became ready at ``moment``.
-
-        ``accepted``: when a sidecar accepted it that relays it now. ``passes_gaps``: it goes to
-        gateways alone. ``namespace``: that of its publisher's token.
-        """
+        """Decide on a member with a body of ``size`` bytes, ready at ``moment``. ``accepted``: by
+        the sidecar that relays it. ``passes_gaps``: only gateways get it. ``namespace``: of its
+        publisher's token."""
         self._times.follow_clock(moment)
         name = self._names.find((source, group))
-        # A timer may be late; the member is judged as if it were not.
+        # A timer may be late.
         self._times.lapse(name, moment)
         if not name.held:
             name.owner = namespace or source or ""
@@ -179,7 +172,7 @@ class Groups:
         return decide(name.live, name.past, member, passes_gaps=passes_gaps)
 
     def original_digest(self, examined: Examined) -> bytes:
-        """Return the identity under which a duplicate's original is remembered, as far as known."""
+        """Return the identity of a duplicate's original, as far as known."""
         held = examined.name.held.get(examined.member.sequence)
         if held is not None and held.digest is not None:
             return held.digest
@@ -188,10 +181,8 @@ class Groups:
     def take(
         self, examined: Examined, indication: Indication, targets: Sequence[Target]
     ) -> Refusal | None:
-        """Have an acceptable member queued or held, and note it; with a Refusal nothing is noted.
-
-        What follows from it is done by :meth:`proceed`, once the member is remembered.
-        """
+        """Queue or hold an acceptable member, and note it; a Refusal notes nothing. The
+        consequences wait for :meth:`proceed`, once the member is remembered."""
         decision = examined.decision
         assert decision.process is not None
         row = step(State.IN_PROCESS, decision.process)
@@ -218,8 +209,8 @@ class Groups:
         return None
 
     def proceed(self, examined: Examined) -> None:
-        """Do what follows from a member that was taken: discard it where it is hopeless, deliver
-        those that waited for it, end its group."""
+        """Perform the consequences of an accepted member: discard it, release its successors, end
+        its group."""
         taken, indication = examined.taken, examined.indication
         assert taken is not None
         assert indication is not None
@@ -249,10 +240,10 @@ class Groups:
         moment: Moment,
         original: Original,
     ) -> Refusal | None:
-        """Note the place of a duplicate by its identity, so that it is no gap of its group; nothing
-        where the group has it, or does not agree with it.
+        """Note the place of a duplicate by identity, so that it is no gap; do nothing if the group
+        has the place or contradicts it.
 
-        A destination that has lost the original does not get what is behind it (S1.5).
+        A destination that lost the original does not get what follows it (S1.5).
         """
         if member.expires is not None and member.expires <= moment.wall:
             # A sidecar relays it again; its group is over.
@@ -314,10 +305,10 @@ class Groups:
             self._names.lengthened(len(live.received) + len(live.passed) - before)
         return taken
 
-    # ------------------------------------------------------------------ over restarts
+    # Restart.
 
     def snapshot(self) -> bytes:
-        """Return the state of all groups, without what they hold (``JournalOwner.groups``)."""
+        """Return the state of all groups without held members (``JournalOwner.groups``)."""
         return encode_groups(
             self._generation,
             ((*name.key, name.states) for name in self._names),
@@ -332,19 +323,18 @@ class Groups:
         *,
         offset: float,
     ) -> None:
-        """Become what the groups of the runs before would be by now.
+        """Restore the groups of earlier runs as they would be now.
 
-        ``members`` were accepted since the snapshot; ``held`` are the indications that were still
-        held, in the order of acceptance. Called once, before anything else, and :meth:`resume`
-        after it: the journal asks for a snapshot in between, which must have all of it. ``offset``
-        is ``Journal.offset``.
+        ``members``: accepted since the snapshot; ``held``: in order of acceptance; ``offset``:
+        ``Journal.offset``. Call it once, first, and :meth:`resume` afterwards: the journal takes a
+        complete snapshot in between.
         """
         self._offset = offset
         if snapshot:
             self._generation, names = decode_groups(snapshot, offset=offset)
             for source, group, states in names:
                 self._restore_name((source, group), states)
-        # What ended between two members was told in the run that accepted the later one.
+        # The run that accepted the later member has logged what ended before it.
         self._times.quiet = True
         for record in members:
             self._replay(record)
@@ -357,8 +347,8 @@ class Groups:
             self._names.enter(name)
 
     def resume(self) -> None:
-        """After :meth:`restore`, with the queues ready to release and discard: do what was due
-        when the run before ended, and what has become due since."""
+        """Do what was due when the earlier run ended, and what has become due since. Call it after
+        :meth:`restore`, when the queues can release and discard."""
         overdue, self._overdue = self._overdue, []
         for indication, found in overdue:
             if found is Guard.COMPLETED:
@@ -388,13 +378,13 @@ class Groups:
             moment = Moment(record.relayed_at, record.relayed_at + self._offset)
         name = self._names.find((record.source, record.group))
         self._times.lapse(name, moment)
-        # What was queued at once though something was missing went to gateways alone.
+        # Only gateways got what was queued past a gap.
         passes_gaps = not record.held
         decision = self._decide(name, member, accepted, moment, passes_gaps=passes_gaps)
         if decision.ready is not Guard.ACCEPTABLE:
-            # The group is not what it was, because records of it are damaged.
+            # Damaged records have changed the group.
             return
-        # Entries in the queues go by the number that the group had then.
+        # Queue entries use the group's number of that time.
         self._generation = max(self._generation, record.run - 1)
         taken = self._note(
             name,
@@ -408,8 +398,7 @@ class Groups:
             self._times.terminate(name, taken.termination, moment)
 
     def _restore_held(self, held: Sequence[Indication]) -> None:
-        """Hold again what still waits. What was completed or terminated when the run before ended,
-        and not settled any more, goes its way now."""
+        """Hold again what still waits; move on what was completed or terminated but not settled."""
         completed: dict[Key, dict[int, Indication]] = {}
         for indication in held:
             member, group = indication.member, indication.group
@@ -432,17 +421,17 @@ class Groups:
 
 
 def _forget_lost(name: Name, moment: Moment) -> None:
-    """Take back what was held when the run before ended and is not there any more, because it was
-    damaged or never on disk: nothing is delivered past it."""
+    """Remove held members that are damaged or were never on disk: nothing is delivered past
+    them."""
     live = name.live
     if live is not None and live.relayed_at is not None:
-        # While this gateway was away nothing could come.
+        # While this gateway was away nothing could arrive.
         live.relayed_at = moment.monotonic
     if live is None or not live.ordered:
         return
     following = due(live, moment)
     if following is not None and following.at <= moment.monotonic:
-        # It ended in the run before, or is about to: what it held was discarded then.
+        # Its held members were discarded in the earlier run.
         return
     expected = live.next_expected
     received = Intervals((0, expected) if expected else ())

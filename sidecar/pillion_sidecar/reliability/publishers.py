@@ -1,8 +1,6 @@
-"""What publishers published, by destination: the counts and the barrier behind ``/v1/flush``, and
-the faults behind ``/v1/faults``.
-
-Bounded: the publisher that was heard of least recently gives way, one with nothing pending first.
-"""
+"""Publishers' counts by destination and the barrier for ``/v1/flush``, and the faults for
+``/v1/faults``. Bounded: the least recently used publisher is dropped, preferably one with nothing
+pending."""
 
 import secrets
 from collections import Counter, OrderedDict
@@ -16,15 +14,13 @@ from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.reliability.receipts import Fault, FaultLog, Faults, Signal, key_of
 
 MAXIMUM_PUBLISHERS = 10_000
-#: Discards of all publishers together that are kept from being counted twice.
+#: Discards remembered, for all publishers together, to prevent double counting.
 MAXIMUM_DISCARDS = 20_000
-#: How many of the least recent are asked whether they have nothing pending.
+#: How many of the least recently used are checked for pending indications.
 _ASKED = 16
 
 
 class DestinationCounts:
-    """What became of one publisher's indications at one destination."""
-
     __slots__ = ("delivered", "discarded", "pending")
 
     def __init__(self) -> None:
@@ -34,16 +30,14 @@ class DestinationCounts:
 
 
 class Barrier:
-    """One flush: waits until each destination has been seen with nothing pending since its start.
-
-    A destination that reached nothing has settled all that came before the flush.
-    """
+    """One flush: waits until each destination has once had nothing pending since its start; then it
+    has settled everything before the flush."""
 
     __slots__ = ("awaited", "done", "originals")
 
     def __init__(self, *, awaited: set[str], originals: bool, timers: Timers) -> None:
         self.awaited = awaited
-        #: Whether originals of duplicates are awaited too.
+        #: Also await originals of duplicates.
         self.originals = originals
         self.done = Signal(timers)
         self.check()
@@ -54,24 +48,23 @@ class Barrier:
 
 
 class CountedDiscards:
-    """Which discards a publisher's counts hold already: a request that is repeated after a lost
-    answer makes its lines duplicates of their own. Bounded: the oldest give way."""
+    """Discards already counted: a request repeated after a lost answer makes its lines duplicates
+    of themselves. Bounded: the oldest are dropped."""
 
     def __init__(self, *, maximum: int = MAXIMUM_DISCARDS) -> None:
         self._maximum = maximum
-        # By publisher and identity: the destination that was counted, None for an own indication's.
+        # By publisher and identity: the counted destination; None for its own indication.
         self._destinations: OrderedDict[tuple[int, bytes], str | None] = OrderedDict()
 
     def own(self, publisher: int, digest: bytes, destination: str) -> bool:
-        """Note a discard of an indication that the publisher published itself; return whether it
-        is still to be counted."""
+        """Note a discard of the publisher's own indication; return whether to count it."""
         key = (publisher, digest)
         before = self._destinations.get(key)
         self._keep(key, None)
         return before != destination
 
     def repeated(self, publisher: int, digest: bytes, destination: str) -> bool:
-        """Note a discard of a duplicate's original; return whether it is still to be counted."""
+        """Note a discard of a duplicate's original; return whether to count it."""
         key = (publisher, digest)
         if key in self._destinations:
             return False
@@ -85,11 +78,8 @@ class CountedDiscards:
 
 
 class Publisher:
-    """One publisher's counts; a ``Follower`` and a ``Waiter``.
-
-    What it published counts by destination, whatever its repeats. A duplicate of another's counts
-    where the original was discarded.
-    """
+    """One publisher's counts; a ``Follower`` and a ``Waiter``. Its indications count by
+    destination; a duplicate of another's counts where the original was discarded."""
 
     def __init__(
         self,
@@ -102,13 +92,13 @@ class Publisher:
         instance: str = "",
         since: float = 0.0,
     ) -> None:
-        """``number`` tells it apart among those that share ``discards`` and ``faults``."""
-        #: What is known here begins with ``since``, in seconds since the epoch. After a restart,
-        #: and after it gave way to others, a publisher has another instance.
+        """``number`` is unique among those that share ``discards`` and ``faults``."""
+        #: Changes after a restart, and after it was dropped. Counts begin at ``since``, seconds
+        #: since the epoch.
         self.instance = instance
         self.since = since
         self.destinations: dict[str, DestinationCounts] = {}
-        #: Indications that go to no listener, by reason.
+        #: Indications without listener, by reason.
         self.unreached_indications: Counter[Unreached] = Counter()
         self.faults = FaultLog(Faults() if faults is None else faults, number)
         self._discards = CountedDiscards() if discards is None else discards
@@ -117,11 +107,11 @@ class Publisher:
         self._timers = timers
         self._barriers: list[Barrier] = []
         self._originals: set[bytes] = set()
-        # Of the indication that is being offered right now: how many targets are settled already.
+        # The indication being offered, with the number of settled targets.
         self._offered: Indication | None = None
         self._settled_early = 0
-        # Indications that had fewer targets queued than routed: which, nobody says, so the rest is
-        # taken off once the last one is settled.
+        # Indications with fewer targets queued than routed. It is unknown which, so the rest is
+        # subtracted once the last is settled.
         self._partial: dict[int | bytes, list[str]] = {}
 
     @property
@@ -139,10 +129,8 @@ class Publisher:
         return len(self._originals)
 
     async def flush(self, seconds: float) -> bool:
-        """Wait until all that was accepted, or answered ``duplicate``, before this call is settled.
-
-        At most ``seconds``; returns whether it is.
-        """
+        """Wait until everything accepted, or answered ``duplicate``, before this call is settled;
+        return whether it is."""
         barrier = Barrier(
             awaited={name for name, counts in self.destinations.items() if counts.pending},
             originals=bool(self._originals),
@@ -155,28 +143,24 @@ class Publisher:
             self._barriers.remove(barrier)
 
     def close(self) -> None:
-        """Follow nothing any more."""
         for digest in self._originals:
             self._memory.stop_waiting(digest, self)
         self._originals.clear()
         self.faults.close()
 
-    # ------------------------------------------------------------------ told by intake
+    # Follower.
 
     def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None:
-        """See ``Follower``."""
         self._offered = indication
         self._settled_early = 0
         for target in targets:
             self._counts(target.destination).pending += 1
 
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
-        """See ``Follower``."""
         for target in targets:
             self._less_pending(target.destination)
 
     def reduced(self, indication: Indication, targets: Sequence[Target]) -> None:
-        """See ``Follower``."""
         missing = len(targets) - indication.unsettled - self._settled_early
         if missing <= 0:
             return
@@ -186,11 +170,9 @@ class Publisher:
             self.withdrawn(indication, targets)
 
     def unreached(self, reason: Unreached) -> None:
-        """See ``Follower``."""
         self.unreached_indications[reason] += 1
 
     def repeated(self, digest: bytes, original: Original, line: int) -> None:
-        """See ``Follower``."""
         if original.pending:
             if digest not in self._originals:
                 self._originals.add(digest)
@@ -198,12 +180,11 @@ class Publisher:
         else:
             self._count_original(digest, original)
 
-    # ------------------------------------------------------------------ told by delivery
+    # Tracker and Waiter.
 
     def settled(
         self, indication: Indication, destination: str, discarded: DiscardReason | None
     ) -> None:
-        """See ``Tracker``."""
         counts = self._counts(destination)
         if discarded is None:
             counts.delivered += 1
@@ -230,7 +211,6 @@ class Publisher:
                 self._less_pending(name)
 
     def original_settled(self, digest: bytes, original: Original) -> None:
-        """See ``Waiter``."""
         self._originals.discard(digest)
         self._count_original(digest, original)
         if not self._originals:
@@ -262,7 +242,7 @@ class Publisher:
 
 
 class Publishers:
-    """The publishers by the ID that they gave (``Pillion-Publisher``)."""
+    """By the ID that they give (``Pillion-Publisher``)."""
 
     def __init__(
         self,
@@ -286,14 +266,13 @@ class Publishers:
         return len(self._publishers)
 
     def find(self, publisher_id: str) -> Publisher | None:
-        """Return the publisher with an ID; None where it is not known (any more)."""
         publisher = self._publishers.get(publisher_id)
         if publisher is not None:
             self._publishers.move_to_end(publisher_id)
         return publisher
 
     def meet(self, publisher_id: str) -> Publisher:
-        """Return the publisher with an ID, who may be new."""
+        """Return a publisher, adding a new one."""
         publisher = self.find(publisher_id)
         if publisher is None:
             if len(self._publishers) >= self._maximum:
@@ -312,7 +291,7 @@ class Publishers:
         return publisher
 
     def _make_room(self) -> None:
-        # There are at least as many as may be kept, so the loop below always finds one.
+        # There are at least as many as may be kept, so the loop always finds one.
         least_recent = [name for name, _ in zip(self._publishers, range(_ASKED), strict=False)]
         for name in least_recent:
             if self._publishers[name].idle:

@@ -1,7 +1,4 @@
-"""Who follows what was accepted: receipts, by request and line (S1.9).
-
-Everything is bounded: receipts in number, discards in detail.
-"""
+"""Receipts by request and line (S1.9), and the faults. Bounded."""
 
 import asyncio
 import secrets
@@ -25,11 +22,11 @@ _MAXIMUM_TEXT = 1024
 
 
 def key_of(indication: Indication) -> int | bytes:
-    """Return what tells an indication apart as long as anyone follows it.
+    """Return a key that identifies an indication while anyone follows it.
 
-    What is settled may be another object than what was accepted, read back from the journal, so it
-    is told by its id; a member of a group gets another one when it is released (S1.5), and is told
-    by its identity. Where no journal gives ids, it stays the same object.
+    The settled object may be another one, read back from the journal, so its id counts; a group
+    member gets another id on release (S1.5), so its identity counts. Without a journal the object
+    stays the same.
     """
     if indication.member is not None and indication.digest is not None:
         return indication.digest
@@ -37,12 +34,9 @@ def key_of(indication: Indication) -> int | bytes:
 
 
 class Follower(Tracker, Protocol):
-    """A tracker that intake tells what it hands over, line by line.
-
-    A line is ``offering`` and then, where a queue refused it, ``withdrawn``; where fewer targets
-    were queued than routed (a subscription that suppresses repeats), ``reduced``. Where it goes to
-    no listener at all, it is ``unreached`` in the end.
-    """
+    """A tracker of the lines that intake hands over: ``offering``, then ``withdrawn`` if a queue
+    refused it, ``reduced`` if fewer targets were queued than routed, ``unreached`` if it has no
+    listener."""
 
     def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None: ...
 
@@ -53,12 +47,12 @@ class Follower(Tracker, Protocol):
     def unreached(self, reason: Unreached) -> None: ...
 
     def repeated(self, digest: bytes, original: Original, line: int) -> None:
-        """A line is a duplicate; ``original`` says what became of the first one so far."""
+        """A line is a duplicate; ``original``: the result so far."""
 
 
 @dataclass(slots=True, eq=False)
 class Signal:
-    """Lets any number of coroutines wait for one moment, each with a time-out of its own."""
+    """Lets any number of coroutines wait for one moment, each with its own time-out."""
 
     _timers: Timers
     given: bool = False
@@ -66,7 +60,6 @@ class Signal:
     _told: list[Callable[[], None]] = field(default_factory=list)
 
     def give(self) -> None:
-        """The moment has come."""
         self.given = True
         for future in self._waiting:
             if not future.done():
@@ -76,14 +69,14 @@ class Signal:
             tell()
 
     def then(self, tell: Callable[[], None]) -> None:
-        """Call back once, at the moment, or now where it has come. The call must not raise."""
+        """Call back once, at or after the moment. The call must not raise."""
         if self.given:
             tell()
         else:
             self._told.append(tell)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the moment, for at most ``seconds``; return whether it has come."""
+        """Return whether it came within ``seconds``."""
         if self.given or seconds <= 0:
             return self.given
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -103,35 +96,31 @@ def _wake(future: "asyncio.Future[None]") -> None:
 
 
 class Receipt:
-    """What has become of one request's lines: its own, and the originals of its duplicates.
-
-    A line is *pending* until each of its targets is settled, *delivered* once each has it. It is
-    told as discarded as soon as one target is, so it may be pending and discarded.
-    """
+    """The results of a request's lines and of its duplicates' originals. A line is pending until
+    all its targets are settled, delivered once all have it, discarded as soon as one is: it may be
+    pending and discarded."""
 
     def __init__(
         self, *, memory: DuplicateMemory, timers: Timers, namespace: str | None = None
     ) -> None:
-        """``namespace`` is that of the publisher, where it was asked for a token."""
+        """``namespace``: the publisher's; None without tokens."""
         self.id = secrets.token_urlsafe(12)
         self.namespace = namespace
         self.delivered = 0
-        #: Accepted lines that go to no listener, by reason; none of them is delivered.
+        #: Accepted lines without listener by reason; none is delivered.
         self.unreached_lines: Counter[Unreached] = Counter()
         self.discarded: list[DiscardedLine] = []
-        #: Discards that are counted only, beyond those that ``discarded`` details.
+        #: Discards that are only counted, beyond those in ``discarded``.
         self.discarded_beyond = 0
         self.settled_all = Signal(timers)
-        #: Given once every line that was accepted, or whose original was, is on disk.
+        #: Given once every accepted line, or its original, is on disk.
         self.secured = Signal(timers)
-        #: Whether its request asked for that.
         self.is_for_durable = False
-        #: Whether its publisher is called back with it, so that it is followed to the end.
+        #: Followed to the end, for the callback.
         self.is_called_back = False
         self._memory = memory
-        # By ``key_of``.
         self._lines: dict[int | bytes, int] = {}
-        # The line that is being offered right now: its id is not known before it is taken.
+        # The line being offered: it has no id before it is taken.
         self._offered: Indication | None = None
         self._offered_line = 0
         self._failed: set[int | bytes] = set()
@@ -141,17 +130,15 @@ class Receipt:
 
     @property
     def pending(self) -> int:
-        """Lines of which a target is not settled."""
         offered = 0 if self._offered is None else 1
         return len(self._lines) + offered + self._waiting_originals
 
     def completed(self) -> None:
-        """No further line comes: the request has been read to its end."""
+        """The request has been read to its end."""
         self._complete = True
         self._check()
 
     def close(self) -> None:
-        """Follow nothing any more."""
         for digest in self._originals:
             self._memory.stop_waiting(digest, self)
         self._originals.clear()
@@ -160,10 +147,9 @@ class Receipt:
         self._failed.clear()
         self._offered = None
 
-    # ------------------------------------------------------------------ told by intake
+    # Follower.
 
     def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None:
-        """See ``Follower``."""
         if self._offered is not None:
             self._note_offered(self._offered)
         if targets:
@@ -171,7 +157,6 @@ class Receipt:
             self._offered_line = line
 
     def unreached(self, reason: Unreached) -> None:
-        """See ``Follower``."""
         self.unreached_lines[reason] += 1
         if reason is not Unreached.UNROUTED:
             # ``reduced`` has counted it.
@@ -182,14 +167,12 @@ class Receipt:
         self._lines[key_of(indication)] = self._offered_line
 
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
-        """See ``Follower``."""
         if self._offered is indication:
             self._note_offered(indication)
         self._lines.pop(key_of(indication), None)
         self._failed.discard(key_of(indication))
 
     def reduced(self, indication: Indication, targets: Sequence[Target]) -> None:
-        """See ``Follower``."""
         if self._offered is indication:
             self._note_offered(indication)
         key = key_of(indication)
@@ -200,7 +183,6 @@ class Receipt:
                 self.delivered += 1
 
     def repeated(self, digest: bytes, original: Original, line: int) -> None:
-        """See ``Follower``."""
         if not original.pending:
             self._conclude(original, line)
             return
@@ -210,12 +192,11 @@ class Receipt:
             self._memory.wait_for(digest, self)
         lines.append(line)
 
-    # ------------------------------------------------------------------ told by delivery
+    # Tracker and Waiter.
 
     def settled(
         self, indication: Indication, destination: str, discarded: DiscardReason | None
     ) -> None:
-        """See ``Tracker``."""
         offered = self._offered
         if offered is not None and (offered.id or offered is indication):
             # Not before it has its id: another may be discarded to make room for it.
@@ -236,7 +217,6 @@ class Receipt:
         self._check()
 
     def original_settled(self, digest: bytes, original: Original) -> None:
-        """See ``Waiter``."""
         for line in self._originals.pop(digest, ()):
             self._waiting_originals -= 1
             self._conclude(original, line)
@@ -260,14 +240,13 @@ class Receipt:
 
 
 class Receipts:
-    """The receipts that a publisher may ask for again; the oldest give way."""
+    """The receipts that a publisher may ask for again; the oldest are dropped."""
 
     def __init__(self, *, maximum: int = MAXIMUM_RECEIPTS) -> None:
         self._maximum = maximum
         self._receipts: OrderedDict[str, Receipt] = OrderedDict()
 
     def keep(self, receipt: Receipt) -> None:
-        """Keep a receipt until it is the oldest of too many."""
         self._receipts[receipt.id] = receipt
         while len(self._receipts) > self._maximum:
             oldest = self._receipts.popitem(last=False)[1]
@@ -275,13 +254,12 @@ class Receipts:
                 oldest.close()
 
     def drop(self, receipt: Receipt) -> None:
-        """Keep and follow a receipt no longer."""
+        """Stop keeping and following a receipt."""
         self._receipts.pop(receipt.id, None)
         receipt.close()
 
     def find(self, receipt_id: str, *, namespace: str | None = None) -> Receipt | None:
-        """Return the receipt with an ID; None where a publisher of ``namespace`` has none (any
-        more)."""
+        """Return a receipt of a publisher of ``namespace``, or None."""
         receipt = self._receipts.get(receipt_id)
         return receipt if receipt is not None and receipt.namespace == namespace else None
 
@@ -298,13 +276,11 @@ class Fault:
     group: str | None = None
     #: The group sequence.
     sequence: int | None = None
-    #: The original of a duplicate, which another publisher had published: all that is known of it
-    #: is how it ended.
+    #: The original of a duplicate, from another publisher: only its end is known.
     is_of_duplicate: bool = False
 
     @classmethod
     def of(cls, indication: Indication, destination: str, reason: DiscardReason) -> Self:
-        """Return the fault of an indication at one destination."""
         member = indication.member
         return cls(
             destination=destination,
@@ -321,25 +297,22 @@ def _shortened(text: str | None) -> str | None:
 
 
 class Faults:
-    """The faults of all publishers, in the order in which they happened.
-
-    The reliable messaging faults that a sender polls for (S1.4, S1.9). Bounded for each publisher
-    and over all; the oldest give way, and a publisher is told how many.
-    """
+    """The faults of all publishers in order, for polling senders (S1.4, S1.9). Bounded per
+    publisher and in total; the oldest are dropped, and publishers see how many."""
 
     def __init__(
         self, *, maximum: int = MAXIMUM_FAULTS, maximum_of_all: int = MAXIMUM_FAULTS_OF_ALL
     ) -> None:
         self._maximum = maximum
         self._maximum_of_all = maximum_of_all
-        # By publisher and the number of the fault there.
+        # By publisher and fault number.
         self._logs: OrderedDict[tuple[int, int], FaultLog] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._logs)
 
     def added(self, log: "FaultLog", number: int) -> None:
-        """A log has one more; the oldest of it, or of all, gives way where there are too many."""
+        """Drop the oldest fault of the log, or of all, beyond the limits."""
         if len(log) > self._maximum:
             del self._logs[log.publisher, log.drop_oldest()]
         self._logs[log.publisher, number] = log
@@ -348,47 +321,44 @@ class Faults:
             assert other.drop_oldest() == oldest
 
     def removed(self, log: "FaultLog", numbers: range) -> None:
-        """A log is kept no longer."""
         for number in numbers:
             del self._logs[log.publisher, number]
 
 
 class FaultLog:
-    """The faults of one publisher, numbered from 1 in the order in which they happened."""
+    """The faults of one publisher, numbered from 1."""
 
     def __init__(self, faults: Faults, publisher: int) -> None:
-        #: Tells the publisher apart among those that share ``faults``.
+        #: Unique among those that share ``faults``.
         self.publisher = publisher
         self._all = faults
         self._faults: OrderedDict[int, Fault] = OrderedDict()
-        #: The number of the last fault; 0 before the first.
+        #: Number of the last fault; 0 before the first.
         self.last = 0
 
     def __len__(self) -> int:
         return len(self._faults)
 
     def add(self, fault: Fault) -> None:
-        """Keep a fault until it is the oldest of too many."""
         self.last += 1
         self._faults[self.last] = fault
         self._all.added(self, self.last)
 
     def drop_oldest(self) -> int:
-        """Keep the oldest no longer; return its number."""
+        """Drop the oldest; return its number."""
         return self._faults.popitem(last=False)[0]
 
     def after(self, number: int, *, limit: int) -> list[tuple[int, Fault]]:
-        """Return the faults behind a number, ``limit`` at most, each with its own."""
+        """Return at most ``limit`` faults after a number, each with its own."""
         first = max(number, self.last - len(self._faults)) + 1
         return [
             (at, self._faults[at]) for at in range(first, min(self.last, first + limit - 1) + 1)
         ]
 
     def dropped_after(self, number: int) -> int:
-        """Return how many faults behind a number are kept no longer."""
+        """Return how many faults after a number were dropped."""
         return max(0, self.last - len(self._faults) - number)
 
     def close(self) -> None:
-        """Keep none any more."""
         self._all.removed(self, range(self.last - len(self._faults) + 1, self.last + 1))
         self._faults.clear()

@@ -1,31 +1,26 @@
-"""The states of a message on the receiver's side and the transitions between them (S1.1): the
-table that acceptance and the message groups go by. ``docs/reliability.md`` shows it.
-"""
+"""States and transitions of a message on the receiver's side (S1.1); ``docs/reliability.md`` shows
+the table."""
 
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 
 class State(IntEnum):
-    """Where a message is."""
-
-    #: Still in transport, or in a queue out of reach.
+    #: Still in transport, or in an unreachable queue.
     IN_TRANSFER = 0
-    #: Read; its processing can start.
+    #: Read; processing can start.
     READY = 1
     #: Accepted, and positively acknowledged (S1.2).
     IN_PROCESS = 2
-    #: Accepted; kept until its predecessors have come, or its group ends (S1.5).
+    #: Accepted; held until its predecessors arrive, or its group ends (S1.5).
     OUT_OF_ORDER = 3
-    #: In the destination queues: the groups have nothing more to do with it.
+    #: In the destination queues; the groups are done with it.
     AVAILABLE = 4
     #: Never delivered by this receiver.
     DISCARDED = 5
 
 
 class Transition(StrEnum):
-    """What is done with a message."""
-
     RECEIVE = "receive"
     ACCEPT = "accept"
     REJECT = "reject"
@@ -36,7 +31,7 @@ class Transition(StrEnum):
 
 
 class Guard(IntEnum):
-    """What is found out about a message, which decides the transition."""
+    """Facts about a message that decide the transition."""
 
     READ = 0
     ACCEPTABLE = 1
@@ -52,13 +47,11 @@ class Guard(IntEnum):
 
 
 class Row(NamedTuple):
-    """One row of the table."""
-
     state: State
     transition: Transition
     guard: Guard
     to: State
-    #: The guard, and what the publisher is told, for people.
+    #: The guard, and the text for publishers.
     meaning: str
 
 
@@ -153,10 +146,7 @@ _BY_STATE = tuple(
 
 
 def step(state: State, guard: Guard) -> Row:
-    """Return what is done with a message in ``state`` of which ``guard`` was found out.
-
-    Raises LookupError where the table has nothing to do in that case.
-    """
+    """Return the row for a state and a guard. Raises LookupError if there is none."""
     row = _BY_STATE[state][guard]
     if row is None:
         raise LookupError(f"a message that is {state.name} has nothing to do with {guard.name}")

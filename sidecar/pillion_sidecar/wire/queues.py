@@ -2,9 +2,8 @@
 PG_ListenerDestinationQueue (S0.12).
 
 Deliverers write them; the operator and ``pillion queues`` read them. Fields with a default are
-missing in the answers of older deliverers; unknown fields, of newer ones, are ignored. A field of a
-wrong type or out of its bounds makes the whole answer invalid. Times are RFC 3339 in UTC, to the
-millisecond; counts of zero are left out of the two sets of counts.
+missing from older deliverers; unknown fields are ignored; a wrong type or bound invalidates the
+answer. Times are RFC 3339 in UTC, to the millisecond; the two sets of counts omit zeros.
 """
 
 from collections.abc import Mapping
@@ -17,15 +16,15 @@ from msgspec import UNSET, Meta, UnsetType
 from pillion_sidecar.config.levels import FIRST_LEVEL
 from pillion_sidecar.config.schema.service import Durability
 
-#: The most queues, and ended subscriptions, in one answer.
+#: Maximum queues, and ended subscriptions, in one answer.
 MOST_ENTRIES = 1000
 #: Beyond it JSON's numbers are no longer exact.
 LARGEST_COUNT = 2**53
-#: The most objects and lists, and the most values, in one answer, those in texts counted too: a
-#: megabyte of nothing else would hold the event loop for long.
+#: Maximum containers and values in one answer, including those in texts: a megabyte of them would
+#: block the event loop.
 MOST_NODES = 16 * MOST_ENTRIES
 MOST_VALUES = 64 * MOST_ENTRIES
-#: Seconds since the epoch at the end of the year 9999.
+#: The end of the year 9999.
 _LATEST = 253_402_300_799.0
 
 _Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
@@ -42,50 +41,45 @@ class AnswerError(Exception):
 
 
 class Moment(float):
-    """Seconds since the epoch, in JSON a time after RFC 3339."""
+    """Seconds since the epoch; RFC 3339 in JSON."""
 
     def __str__(self) -> str:
         moment = datetime.fromtimestamp(self, UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class _Record(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
-    """JSON has camelCase names."""
+class _Record(msgspec.Struct, rename="camel", kw_only=True, frozen=True): ...
 
 
 class HoldStatus(_Record, kw_only=True, frozen=True):
-    """What is wrong with the destination."""
+    """A fault of the destination."""
 
     cause: _Cause
-    #: One line for people.
     message: str = ""
     since: Moment | None = None
 
 
 class OutcomeStatus(_Record, kw_only=True, frozen=True):
-    """How the last attempt ended."""
+    """The result of the last attempt."""
 
     result: _Result
-    #: One line for people.
     detail: str = ""
-    #: Of the HTTP answer.
+    #: Of HTTP.
     status: int | None = None
 
 
 class QueueStatus(_Record, kw_only=True, frozen=True):
-    """One destination queue."""
-
     name: _Name
     uid: str | None = None
     protocol: str = ""
-    #: The service whose gateway it relays to.
+    #: The service of the gateway that it relays to.
     relay_to: _Name | None = None
     suspended: bool = False
     hold: HoldStatus | None = None
-    #: Its destination is no longer in the configuration.
+    #: Its destination is no longer configured.
     draining: bool = False
     depth: _Count
-    #: Indications that message groups hold back.
+    #: Held by message groups.
     held: _Count = 0
     capacity: _Count
     high_water: _Count
@@ -110,8 +104,6 @@ class QueueStatus(_Record, kw_only=True, frozen=True):
 
 
 class RetryStatus(_Record, kw_only=True, frozen=True):
-    """The retry in force."""
-
     #: None: no limit.
     attempts: int | None
     interval_seconds: float
@@ -121,8 +113,6 @@ class RetryStatus(_Record, kw_only=True, frozen=True):
 
 
 class AttemptStatus(_Record, kw_only=True, frozen=True):
-    """One attempt."""
-
     time: Moment
     identifier: str | None
     sequence_number: int | None
@@ -134,11 +124,11 @@ class AttemptStatus(_Record, kw_only=True, frozen=True):
 
 
 class QueueDetails(QueueStatus, kw_only=True, frozen=True):
-    """One queue with its retry and its latest attempts, the latest first."""
+    """With the retry and the latest attempts, newest first."""
 
     #: 0: no lifetime.
     indication_lifetime_seconds: float = 0
-    #: Older deliverers do not tell.
+    #: Missing from older deliverers.
     retry: RetryStatus | None = None
     attempts: list[AttemptStatus] = []
 
@@ -147,7 +137,7 @@ class SubscriptionEnd(_Record, kw_only=True, frozen=True):
     """A subscription that ended by itself."""
 
     name: _Name
-    #: None of resources in plain files.
+    #: None for resources in plain files.
     uid: _Uid | None = None
     state: str = ""
     #: ``FatalError``, ``RemovalAction`` or ``Expired``.
@@ -162,15 +152,15 @@ class KeptFilter(_Record, kw_only=True, frozen=True):
 
 
 class QueuePage(_Record, kw_only=True, frozen=True):
-    """One page of the queues. The last three fields are on the first page only."""
+    """The last three fields are on the first page only."""
 
-    #: The configuration in force; None before the first.
+    #: The revision in force; None before the first.
     revision: _Revision | None = None
     durability: Durability | None = None
     #: See ``config.levels``.
     schema_level: _Count = FIRST_LEVEL
     queues: Annotated[list[QueueStatus], Meta(max_length=MOST_ENTRIES)]
-    #: The ``after`` of the following page; None on the last one.
+    #: The next page's ``after``; None on the last.
     next: _Name | None = None
     ended_subscriptions: Annotated[list[SubscriptionEnd], Meta(max_length=MOST_ENTRIES)] | (
         UnsetType
@@ -183,12 +173,11 @@ _Answer = TypeVar("_Answer", QueuePage, QueueDetails)
 
 
 def written(answer: QueuePage | QueueDetails) -> Any:
-    """Return the JSON document of an answer."""
     return msgspec.to_builtins(answer, enc_hook=str)
 
 
 def read_page(body: bytes) -> QueuePage:
-    """Read one page of an untrusted deliverer; raises AnswerError, and nothing else."""
+    """Read a page of an untrusted deliverer. Raises only AnswerError."""
     if body.count(b"{") + body.count(b"[") > MOST_NODES or body.count(b",") > MOST_VALUES:
         raise AnswerError("the answer is made of too many parts")
     try:
@@ -200,7 +189,7 @@ def read_page(body: bytes) -> QueuePage:
 
 
 def converted(document: Mapping[str, Any], kind: type[_Answer]) -> _Answer:
-    """Read an answer that is decoded already; raises AnswerError."""
+    """Read a decoded answer. Raises AnswerError."""
     try:
         return msgspec.convert(document, kind, dec_hook=_read_moment)
     except msgspec.ValidationError as error:
@@ -214,9 +203,9 @@ def _invalid(error: msgspec.ValidationError) -> AnswerError:
 
 
 def _read_moment(_: type, text: Any) -> Moment:
-    """Raises ValueError and TypeError, which msgspec turns into its own error."""
+    """Raises ValueError and TypeError, which msgspec converts."""
     moment = datetime.fromisoformat(text)
-    # One without an offset would be read as this machine's local time.
+    # Without an offset it would count as local time.
     seconds = -1.0 if moment.tzinfo is None else moment.timestamp()
     if not 0 <= seconds <= _LATEST:
         raise ValueError

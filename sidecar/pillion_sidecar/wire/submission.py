@@ -1,19 +1,14 @@
-"""The answers to ``POST /v1/indications`` and ``POST /v1/relay``, and what a receipt tells.
-
-Deliverers write them; a sidecar reads its gateway's. Fields without a value are left out; unknown
-fields, of newer deliverers, are ignored.
-"""
+"""The answers to ``POST /v1/indications`` and ``POST /v1/relay``, and receipts. Deliverers write
+them; a sidecar reads its gateway's. Fields without a value are omitted, unknown ones ignored."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 
 class RefusedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line that was not accepted."""
-
     #: From 0.
     line: int
-    #: 400 (never send it again) or 429 (send it later).
+    #: 400 (permanent) or 429 (temporary).
     status: int
     reason: str = ""
     field: str | None = None
@@ -30,28 +25,26 @@ class DiscardedLine(msgspec.Struct, frozen=True):
 
 
 class ReceiptAnswer(msgspec.Struct, rename="camel", kw_only=True):
-    """What has become of a request's accepted lines so far."""
+    """The results of a request's accepted lines so far."""
 
     delivered: int | UnsetType = UNSET
     discarded: list[DiscardedLine] | UnsetType = UNSET
-    #: Discards that are not in the list.
+    #: Discards that are not listed.
     discarded_beyond: int | UnsetType = UNSET
     pending: int | UnsetType = UNSET
-    #: Lines that go to no listener, by reason.
+    #: Lines without listener, by reason.
     unrouted: int | UnsetType = UNSET
     ended: int | UnsetType = UNSET
     suppressed: int | UnsetType = UNSET
-    #: Whether all that was accepted is on disk.
+    #: Everything accepted is on disk.
     durable: bool | UnsetType = UNSET
-    #: The receipt's ID, while there is more to tell.
+    #: The receipt's ID, while more is to come.
     receipt: str | UnsetType = UNSET
-    #: In a callback: whether all lines are settled.
+    #: In a callback: all lines are settled.
     complete: bool | UnsetType = UNSET
 
 
 class SubmissionAnswer(ReceiptAnswer, kw_only=True):
-    """What a deliverer answers to a request's lines."""
-
     accepted: int = 0
     duplicate: int = 0
     refused: list[RefusedLine] = []
@@ -59,5 +52,5 @@ class SubmissionAnswer(ReceiptAnswer, kw_only=True):
     unread_from: int | UnsetType = UNSET
     #: The publisher's ``instance``.
     instance: str | UnsetType = UNSET
-    #: Why nothing, or not all, was read.
+    #: Why not all was read.
     reason: str | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""The Authorization line of requests: from credentials that stay, or from a token that rotates."""
+"""The Authorization line of requests: static, or from a rotating token."""
 
 import asyncio
 import base64
@@ -13,52 +13,45 @@ from pillion_sidecar.filewatch import FollowedFile, Unusable
 from pillion_sidecar.handlers.errors import HandlerError
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 
-#: Seconds for which a token is taken to be what it was when its file was looked at.
+#: Seconds for which a token's file is not checked again.
 LOOK_SECONDS = 1.0
 
 
 class AuthorizationError(HandlerError):
-    """There is nothing to show. The text says why, and has nothing of a secret."""
+    """There is no valid token. The text says why, and has no secret."""
 
 
-#: Is told the Authorization line with its CRLF, or why there is none.
 Tell = Callable[[bytes | AuthorizationError], None]
 
 
 class Authorizer(Protocol):
-    """Gives the Authorization line of a request."""
-
     @property
     def line(self) -> bytes | None:
-        """The line with its CRLF, empty where none is sent; None: it is not known, so ask."""
+        """The line with its CRLF, empty if none is sent; None: unknown, so ask."""
 
     def ask(self, tell: Tell) -> None:
-        """Tell the line: at once where it is known, else later."""
+        """Tell the line: at once if it is known, else later."""
 
     def forget(self) -> None:
-        """The line was not accepted (401): find another where there can be one."""
+        """The line was not accepted (401): find another if possible."""
 
 
 class StaticAuthorizer:
-    """The same line for each request."""
-
     def __init__(self, line: bytes = b"") -> None:
         self.line: bytes | None = line
         self._line = line
 
     def ask(self, tell: Tell) -> None:
-        """See :class:`Authorizer`."""
         tell(self._line)
 
-    def forget(self) -> None:
-        """There is no other."""
+    def forget(self) -> None: ...
 
 
 class TokenFileAuthorizer:
-    """A bearer token that rotates in its file, which is looked at in a thread."""
+    """A bearer token that rotates in its file, which is checked in a thread."""
 
     def __init__(self, file: FollowedFile, *, clock: Clock, what: str) -> None:
-        """``what`` is the token's name in the text of a failure."""
+        """``what``: the token's name in a failure's text."""
         self._file = file
         self._clock = clock
         self._what = what
@@ -68,14 +61,13 @@ class TokenFileAuthorizer:
 
     @property
     def line(self) -> bytes | None:
-        """The line, where its file has been looked at just now."""
+        """The line, if its file was checked just now."""
         looked_at = self._looked_at
         if looked_at is not None and self._clock.monotonic() - looked_at < LOOK_SECONDS:
             return self._line
         return None
 
     def ask(self, tell: Tell) -> None:
-        """Tell the line: at once where it is known, else once its file has been looked at."""
         line = self.line
         if line is not None:
             tell(line)
@@ -86,7 +78,7 @@ class TokenFileAuthorizer:
             looking.add_done_callback(self._take)
 
     def forget(self) -> None:
-        """Look again: it was not accepted."""
+        """Check the file again: the token was not accepted."""
         self._looked_at = None
         self._file.forget()
 
@@ -109,11 +101,8 @@ class TokenFileAuthorizer:
 
 
 def authorization(credentials: Credentials | None) -> bytes:
-    """The Authorization line with its CRLF; empty without credentials.
-
-    Raises:
-        InvalidDestinationError: they cannot be written into a header.
-    """
+    """Return the line with its CRLF; empty without credentials. Raises InvalidDestinationError if a
+    header cannot carry them."""
     if credentials is None:
         return b""
     if credentials.bearer_token is not None:
@@ -140,5 +129,5 @@ def authorization(credentials: Credentials | None) -> bytes:
 
 
 def unsent_outcome(reason: str) -> DeliveryOutcome:
-    """The outcome of a request that was not sent; no attempt is spent."""
+    """The outcome of a request that was not sent; it spends no attempt."""
     return DeliveryOutcome(DeliveryResult.ERROR, reason, spends_attempt=False)

@@ -1,7 +1,5 @@
-"""From a host name to an open connection: resolve, check each address, connect, shake hands.
-
-No time-out of its own: whoever asks cancels, so one deadline covers all of it.
-"""
+"""From a host name to an open connection: resolve, check each address, connect, handshake. The
+caller cancels, so one deadline covers everything."""
 
 import asyncio
 import contextlib
@@ -27,24 +25,20 @@ from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationE
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.resolver import ResolutionError
 
-# The handshake's own time-out never comes first: the attempt's deadline cancels it.
+# The attempt's deadline cancels the handshake before this.
 _NEVER = 86_400.0
-# X509_V_ERR_HOSTNAME_MISMATCH of OpenSSL; Python has no name for it.
+# OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH; Python has no name for it.
 _OTHER_NAME = 62
-#: What OpenSSL says before the name that a certificate is not made out to.
+#: OpenSSL's text before the expected name.
 _NOT_VALID_FOR = ", certificate is not valid for"
-#: What a host is called whose name and address are not shown.
+#: Replaces a host that is not shown.
 _HOST = "its host"
-#: What to do about a certificate that is made out to another name.
 NAME_ADVICE = "its subjectAltName must hold the name"
 
 
 class TLSContexts:
-    """The contexts in use, by their options.
-
-    Built once for each set of options, never for an attempt: reading the system's certificate
-    authorities takes milliseconds, and a thousand destinations mostly ask for the same.
-    """
+    """TLS contexts by options. Building one reads the system's authorities, which takes
+    milliseconds, so equal options share it."""
 
     def __init__(self) -> None:
         self._contexts: weakref.WeakValueDictionary[TLSOptions, ssl.SSLContext] = (
@@ -52,11 +46,6 @@ class TLSContexts:
         )
 
     def context(self, options: TLSOptions) -> ssl.SSLContext:
-        """The context for ``options``. The server name is not part of it.
-
-        Raises:
-            InvalidDestinationError: the PEM data cannot be used.
-        """
         key = replace(options, server_name=None)
         context = self._contexts.get(key)
         if context is None:
@@ -65,15 +54,11 @@ class TLSContexts:
 
 
 def build_context(options: TLSOptions) -> ssl.SSLContext:
-    """A client's context: TLS 1.2 or later, verifying unless the options say otherwise.
-
-    Raises:
-        InvalidDestinationError: the PEM data cannot be used.
-    """
+    """TLS 1.2 or later, verifying unless the options disable it. Raises InvalidDestinationError for
+    unusable PEM data."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # RFC 9525 6.3: a name counts in subjectAltName only. OpenSSL looks into the subject, too, where
-    # there is none.
+    # RFC 9525 6.3: only subjectAltName counts. OpenSSL falls back to the subject.
     context.hostname_checks_common_name = options.allow_common_name
     if not options.verify:
         context.check_hostname = False
@@ -99,17 +84,10 @@ def _blaming(part: str) -> Iterator[None]:
 
 
 class OpeningPace:
-    """Lets those in who are about to open a connection, one at a time, in order.
-
-    Opening costs more than anything else that a destination can ask for, a TLS handshake most of
-    all: when hundreds are tried again at one moment, the others get their turns in between.
-    """
-
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
-        """Wait for one's turn."""
         loop = asyncio.get_running_loop()
         mine = loop.create_future()
         self._waiting.append(mine)
@@ -129,25 +107,16 @@ class OpeningPace:
 
 
 class AddressCheck(Protocol):
-    """Says which addresses may be connected to (``config.addresses.AddressPolicy``)."""
-
-    def check(self, address: str, /) -> str | None:
-        """Why an address is refused; None when it is not."""
+    def check(self, address: str, /) -> str | None: ...
 
 
 class NameResolver(Protocol):
-    """Finds the addresses of a host."""
-
     async def resolve(self, host: str) -> Sequence[str]:
-        """Return at least one IP address, best first.
-
-        Raises:
-            ResolutionError: there is none.
-        """
+        """Return at least one IP address, best first. Raises ResolutionError."""
 
 
 class Connector:
-    """Connects to one target. Addresses are tried in order until one accepts."""
+    """Connects to one target, trying addresses in order."""
 
     def __init__(
         self,
@@ -162,13 +131,9 @@ class Connector:
         silence_seconds: float | None = None,
         discreet: bool = False,
     ) -> None:
-        """``pace`` is shared by all connectors that must not crowd each other out.
-
-        ``silence_seconds``: a connection whose other end acknowledges nothing for so long, from the
-        first packet on, is given up by the system (TCP_USER_TIMEOUT, where there is that).
-
-        ``discreet``: no stage and no error tells host, address or port of the target.
-        """
+        """``pace`` is shared by connectors that must not crowd each other out. ``silence_seconds``:
+        the system gives up a connection without acknowledgement for so long (TCP_USER_TIMEOUT, if
+        available). ``discreet``: no stage or error shows the target's host, address or port."""
         self._target = target
         self._pace = pace or OpeningPace()
         self._resolver = resolver
@@ -178,8 +143,8 @@ class Connector:
         self._name_advice = name_advice
         self._silence_seconds = silence_seconds
         self._discreet = discreet
-        #: The address that the last attempt did not get beyond. Tried last, so that one that
-        #: swallows everything costs a name with several addresses one attempt, not each.
+        #: The address that failed in the last attempt. It is tried last, so that an unresponsive
+        #: one costs a host one attempt only.
         self._suspect: str | None = None
 
     async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
@@ -191,7 +156,7 @@ class Connector:
         except Exception as error:
             if not self._discreet:
                 raise
-            # It may quote whatever it failed on.
+            # Its text may quote anything.
             raise ConnectError(f"could not connect: {type(error).__name__}") from None
 
     async def _connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
@@ -204,7 +169,7 @@ class Connector:
             raise ConnectError(f"{host} {error.reason}") from None
         reasons, refused = [], 0
         for address in sorted(addresses, key=lambda address: address == self._suspect):
-            # Checked here, after resolution: a name can lead anywhere, and change its mind.
+            # After resolution: a name can lead anywhere, and change.
             reason = self._address_policy.check(address)
             refused += reason is not None
             if reason is not None and self._discreet:
@@ -214,7 +179,7 @@ class Connector:
                 if reason is None:
                     return
             reasons.append(reason)
-        # Where one was tried, the listener is what failed.
+        # If one was tried, the listener is what failed.
         hold = HoldCause.ADDRESS if refused == len(reasons) else None
         raise ConnectError("; ".join(dict.fromkeys(reasons)), hold=hold)
 
@@ -271,6 +236,6 @@ def _describe(error: OSError, where: str) -> str:
         return f"TLS handshake with {where} failed: {reason}"
     if isinstance(error, ConnectionRefusedError):
         return f"connection refused by {where}"
-    # asyncio says so, without a number, when the peer closes in the middle of a TLS handshake.
+    # asyncio raises it without a number if the peer closes during a TLS handshake.
     text = os.strerror(error.errno) if error.errno else str(error) or "it closed the connection"
     return f"no connection to {where}: {text}"

@@ -1,4 +1,4 @@
-"""One request and what comes of it: the words that the sender and the handlers share."""
+"""One request and its answer: the types that sender and handlers share."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,86 +11,75 @@ from urllib.parse import unquote
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 
-#: The answer's header fields as they came: names in any case, values without white space around.
+#: As received: names in any case, values stripped.
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
-#: Bytes of an answer's head (S "bounded response bodies"): beyond, the connection is closed.
+#: Maximum bytes of an answer's head; beyond, the connection is closed.
 HEAD_LIMIT = 16 * 1024
-#: Bytes of an answer's body.
+#: Maximum bytes of an answer's body.
 BODY_LIMIT = 64 * 1024
-#: Bytes of an answer in all, with interim answers, chunk sizes and trailers: so many bodies.
+#: Maximum bytes of a whole answer with interim answers, chunk sizes and trailers, in bodies.
 ANSWER_BODIES = 8
-#: The longest that a Retry-After is believed, in seconds.
+#: Maximum seconds of Retry-After that are respected.
 RETRY_AFTER_LIMIT = 86_400.0
-#: Statuses that say what is wrong with the request, and nothing of the next one: bad request,
-#: content too large, unsupported media type, unprocessable content.
+#: Statuses about this request, not the next one: bad request, content too large, unsupported media
+#: type, unprocessable content.
 INDICATION_REFUSED = frozenset((400, 413, 415, 422))
 _DETAIL_LIMIT = 200
-#: Fields in which listeners say what was wrong (DSP0200; OpenPegasus; pywbem).
+#: Header fields with a listener's reason (DSP0200; OpenPegasus; pywbem).
 _REASONS = (b"cimerror", b"pgerrordetail", b"cimerrordetails")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How much of an answer is read."""
-
-    #: Bytes of the body: beyond, the answer is invalid.
+    #: Maximum bytes of the body; beyond, the answer is invalid.
     body: int = BODY_LIMIT
-    #: Whether the body of an answer other than 2xx is read too, where that says how long it is.
+    #: Also read the body of an answer other than 2xx, if it has a length.
     errors: bool = False
 
 
-#: What is read of a listener's answer.
+#: For a listener's answer.
 USUAL = Reading()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there was no answer that could be used."""
+    """Why there was no usable answer."""
 
     result: DeliveryResult
     detail: str
-    #: The status of the answer, where that much of it had come.
+    #: The answer's status, if received.
     status: int | None = None
-    #: Whether the head of the answer had come, whole and valid.
+    #: The head of the answer was complete and valid.
     in_body: bool = False
-    #: What is wrong with the destination, where that is why.
+    #: The fault of the destination, if that is the cause.
     hold: HoldCause | None = None
     #: See ``DeliveryOutcome.gave_way``.
     gave_way: bool = False
 
 
 class Exchange(Protocol):
-    """Whoever sent a request. Exactly one of the two is called, once, on the event loop, and never
-    from within ``send``."""
-
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
-        """There is an answer.
+        """Called with the answer. The body is read for a 2xx only, unless ``Reading`` says
+        otherwise: OpenPegasus ends error answers neither by length nor by closing."""
 
-        The body is read for a 2xx alone, unless ``Reading`` says otherwise; any other status is
-        told as soon as the head is there, since OpenPegasus ends error answers neither by length
-        nor by closing.
-        """
-
-    def failed(self, failure: Failure) -> None:
-        """There is none."""
+    def failed(self, failure: Failure) -> None: ...
 
 
 class Sender(Protocol):
-    """What a handler asks of :class:`pillion_sidecar.handlers.http.sender.HTTPSender`; tests stand
-    in others."""
+    """Test doubles implement it too; see
+    :class:`pillion_sidecar.handlers.http.sender.HTTPSender`."""
 
-    def send(self, request: bytes, exchange: Exchange) -> None:
-        """Begin to send a request, head and body, and return at once."""
+    def send(self, request: bytes, exchange: Exchange) -> None: ...
 
     def renew(self) -> None:
-        """Close the connections that are idle: whoever is sent to next shows who he is again."""
+        """Close idle connections, so that the next request authenticates the peer again."""
 
     def close(self) -> None:
         """Close all connections; exchanges under way hear nothing more."""
 
 
 def field(headers: Headers, name: bytes) -> bytes | None:
-    """The first value of a header field; ``name`` is in lower case. None without one."""
+    """The first value of a field, or None; ``name`` is in lower case."""
     for candidate, value in headers:
         if candidate.lower() == name:
             return value
@@ -98,16 +87,14 @@ def field(headers: Headers, name: bytes) -> bytes | None:
 
 
 def retry_after(headers: Headers, now: float) -> float | None:
-    """Seconds that Retry-After asks for, 0 to RETRY_AFTER_LIMIT; ``now`` is the epoch time.
-
-    None where it is missing or is neither seconds nor a date (RFC 9110 10.2.3).
-    """
+    """Return the seconds of Retry-After, 0 to RETRY_AFTER_LIMIT, or None if missing or invalid (RFC
+    9110 10.2.3). ``now``: seconds since the epoch."""
     value = field(headers, b"retry-after")
     if value is None:
         return None
     text = value.decode("latin-1").strip()
     if text.isascii() and text.isdigit():
-        # Longer is beyond the limit anyway, and int() of a very long text is slow.
+        # Longer is above the limit, and int() of a very long text is slow.
         return min(float(text[:9]), RETRY_AFTER_LIMIT)
     try:
         date = parsedate_to_datetime(text)
@@ -119,7 +106,6 @@ def retry_after(headers: Headers, now: float) -> float | None:
 
 
 def failure_outcome(failure: Failure) -> DeliveryOutcome:
-    """The outcome of an attempt without an answer."""
     return DeliveryOutcome(
         failure.result,
         failure.detail,
@@ -131,8 +117,8 @@ def failure_outcome(failure: Failure) -> DeliveryOutcome:
 
 
 def status_outcome(status: int, headers: Headers, clock: Clock) -> DeliveryOutcome:
-    """The outcome of an attempt answered with a status other than 2xx: all are worth a retry, and
-    ``INDICATION_REFUSED`` are about the indication."""
+    """The outcome of a status other than 2xx: always retried; ``INDICATION_REFUSED`` are about the
+    indication."""
     detail = f"HTTP {status}"
     if 300 <= status < 400:
         location = field(headers, b"location")
@@ -163,6 +149,6 @@ def later(
     *,
     hold: HoldCause | None = None,
 ) -> None:
-    """Tell an outcome that is known at once, but not from within ``deliver``: whoever delivers is
-    still in the middle of its own turn."""
+    """Report an outcome from the event loop, not within ``deliver``: the caller is in the middle of
+    its own turn."""
     asyncio.get_running_loop().call_soon(done, DeliveryOutcome(result, detail, hold=hold))

@@ -1,9 +1,8 @@
-"""How many connections to listeners there may be at a time, over all destinations.
+"""Limits the connections to all listeners together.
 
-Each destination has connections of its own while there are enough for all. Where there are not,
-idle ones are closed first; then attempts wait for their turn, one of each destination, before their
-time-out runs. A quarter is kept for listeners that answer, and one that stops answering gives its
-connection to another, so listeners that hang cannot hold all of them.
+At the limit, idle connections are closed first; then attempts wait, one destination after the
+other, before their time-out starts. A quarter is reserved for listeners that answer, and one that
+stops answering loses its connection, so listeners that hang cannot hold all.
 """
 
 from collections import deque
@@ -11,32 +10,30 @@ from typing import Protocol
 
 from pillion_sidecar.clock import Timer, Timers
 
-#: More than a process can have: no bound.
+#: Unlimited: more than a process can have.
 UNBOUNDED = 1 << 30
-#: Of all connections, the part that is kept for destinations whose last attempt was answered.
+#: The reserved fraction (one in so many) for destinations whose last attempt was answered.
 KEPT_FOR_ANSWERING = 4
-#: Seconds between two looks for connections that give way, while an attempt waits.
+#: Seconds between two checks for overdue connections while an attempt waits.
 LOOK_SECONDS = 1.0
 
 
 class Holder(Protocol):
-    """The owner of a connection, or one that is to have one."""
+    """The owner of a connection, or of an attempt that waits for one."""
 
     @property
     def owner(self) -> object:
-        """What its destination is known by."""
+        """The destination's key."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether its connection is used for nothing now."""
+    def is_idle(self) -> bool: ...
 
     @property
-    def is_failing(self) -> bool:
-        """Whether its destination did not answer the last attempt."""
+    def is_failing(self) -> bool: ...
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the answer takes far longer than its destination has ever taken."""
+        """The answer takes far longer than the destination's longest."""
 
     def close_idle(self) -> None:
         """Close the connection, and give it back."""
@@ -49,7 +46,7 @@ class Holder(Protocol):
 
 
 class _Turns:
-    """Holders that wait. Each owner gets one turn, then the next round begins."""
+    """Waiting holders, round robin by owner."""
 
     def __init__(self) -> None:
         self._of: dict[object, deque[Holder]] = {}
@@ -77,20 +74,16 @@ class _Turns:
 
 
 class OutgoingConnections:
-    """Connections that are open or being opened, and those who wait for one."""
-
     def __init__(self, maximum: int = UNBOUNDED, *, timers: Timers | None = None) -> None:
         """Without ``timers`` no attempt under way gives way to another."""
         self.maximum = maximum
         self._most_failing = max(1, maximum - max(1, maximum // KEPT_FOR_ANSWERING))
         self._timers = timers
         self._timer: Timer | None = None
-        # In the order in which they were opened, each with whether it was failing then.
         self._holding: dict[Holder, bool] = {}
         self._failing = 0
         self._turns = _Turns()
         self._turns_of_failing = _Turns()
-        #: Whether somebody waits.
         self.is_crowded = False
 
     def take(self, holder: Holder) -> bool:
@@ -110,7 +103,7 @@ class OutgoingConnections:
         return False
 
     def give(self, holder: Holder) -> None:
-        """A holder's connection is closed, or it waits for none any more."""
+        """A holder's connection is closed, or it waits no more."""
         self._turns.remove(holder)
         self._turns_of_failing.remove(holder)
         if holder in self._holding:
@@ -123,7 +116,7 @@ class OutgoingConnections:
         return not failing or (not self._turns and self._failing < self._most_failing)
 
     def _close_idle(self, failing: bool) -> None:
-        # Its own kind's, where those that fail have their share already.
+        # Only of its own kind, if failing destinations have their share already.
         full = len(self._holding) >= self.maximum
         own = failing and self._failing >= self._most_failing
         for holder, was_failing in self._holding.items():
@@ -142,7 +135,7 @@ class OutgoingConnections:
             holder.admitted()
 
     def _first_in_turn(self) -> tuple[Holder, bool] | None:
-        """Take the holder that may open a connection now, and whether it was failing."""
+        """Take the next holder to admit, and whether it was failing."""
         found = None
         if self._turns and self._has_room(False):
             found = self._turns.pop(), False
@@ -152,8 +145,8 @@ class OutgoingConnections:
         return found
 
     def _look(self) -> None:
-        """Have connections give way for those who wait, the one that was opened first before the
-        others. One that has failed has its share and keeps it."""
+        """Make connections give way to waiting ones, the oldest first. A destination that was
+        failing keeps its share."""
         self._timer = None
         overdue = [one for one, failing in self._holding.items() if not failing and one.is_overdue]
         for holder in overdue[: len(self._turns)]:

@@ -1,4 +1,4 @@
-"""The sender of one destination: its slots, each with at most one connection, and which is free."""
+"""The sender of one destination: slots with at most one connection each."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -36,13 +36,12 @@ from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.handlers.http.wire import Wire
 
-#: Seconds after which an idle connection is closed.
 IDLE_SECONDS = 60.0
-#: Bytes of the buffer that a loop's connections receive into.
+#: Bytes of the receive buffer that a loop's connections share.
 RECEIVE_BUFFER = 16 * 1024
-#: Seconds until a connection is tried again for which there was no descriptor.
+#: Seconds before a retry without descriptors.
 SHORTAGE_SECONDS = 1.0
-#: An answer is overdue after so many times the longest one of its destination, and so many seconds.
+#: An answer is overdue after so many times the destination's longest, and so many seconds.
 OVERDUE_TIMES = 10
 LEAST_OVERDUE_SECONDS = 5.0
 # Timers may fire this much early.
@@ -50,41 +49,34 @@ _SLACK = 0.001
 
 
 class Connect(Protocol):
-    """Connects a protocol to the destination."""
-
     async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
-        """Return when the wire is open; tell ``stage`` what is being waited for.
-
-        Raises:
-            ConnectError: no address could be connected to.
-            DescriptorShortageError: the process is short of them.
-        """
+        """Return when the wire is open; report to ``stage`` what is awaited. Raises ConnectError
+        and DescriptorShortageError."""
 
 
 class AnswerTimes:
-    """How a destination answers, over all of its slots."""
+    """Answers of a destination, over all of its slots."""
 
     __slots__ = ("failing", "longest")
 
     def __init__(self) -> None:
-        #: Whether the last attempt was not answered.
+        #: The last attempt was not answered.
         self.failing = False
-        #: Seconds that an answer took at most.
+        #: Longest answer in seconds.
         self.longest = 0.0
 
     @property
     def overdue(self) -> float:
-        """Seconds after which an answer takes far too long."""
+        """Return the seconds after which an answer is overdue."""
         return max(LEAST_OVERDUE_SECONDS, OVERDUE_TIMES * self.longest)
 
 
 class Channel:
     """A slot: at most one request under way, at most one connection. ``released`` is called when it
-    can take another request, before the exchange is told the outcome of its own.
+    is free again, before the exchange gets its outcome.
 
-    One timer per slot serves the attempt's deadline and the idle close. It is armed at most one
-    time-out ahead, so that the deadline of a later attempt is never before it: an attempt moves a
-    number and touches no heap.
+    One timer per slot serves the deadline and the idle close. It is set at most one time-out ahead,
+    so no later deadline precedes it: an attempt changes a number and no heap.
     """
 
     __slots__ = (
@@ -107,10 +99,9 @@ class Channel:
         times: AnswerTimes,
         reading: Reading = USUAL,
     ) -> None:
-        """``times`` is that of all slots of the destination."""
+        """``times``: shared by all slots of the destination."""
         self._outgoing = outgoing
         self._times = times
-        #: Whether it waits for its turn to open a connection.
         self._queued = False
         self._reading = reading
         self._connector = connector
@@ -130,7 +121,6 @@ class Channel:
         self._stage = ""
 
     def start(self, request: bytes, exchange: Exchange) -> None:
-        """Send a request, on the connection at hand or on a new one."""
         self._request = request
         self._exchange = exchange
         self._deadline = self._clock.monotonic() + self._timeout
@@ -143,14 +133,14 @@ class Channel:
             self._wire.send(request)
 
     def close(self) -> None:
-        """Abandon what is under way and close; the exchange hears nothing."""
+        """Abandon the request and close; the exchange hears nothing."""
         self._exchange = None
         self._drop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    # A holder of a connection.
+    # Holder.
 
     @property
     def is_idle(self) -> bool:
@@ -177,7 +167,7 @@ class Channel:
         self._drop()
 
     def give_way(self) -> None:
-        # It may have been answered in time, had there been descriptors: no attempt.
+        # With descriptors it might have been answered in time: no attempt.
         reason = f"gave its connection to another destination after {self._waited():.0f} s"
         self._abandon(f"{reason}, since the limit of open files is low", gave_way=True)
 
@@ -187,10 +177,10 @@ class Channel:
         self._deadline = self._clock.monotonic() + self._timeout
         self._open_now()
 
-    # A wire's owner.
+    # WireOwner.
 
     def wire_opened(self, wire: Wire) -> None:
-        # At once: the listener may close, or speak, before the connecting task has its next turn.
+        # At once: the listener may close or send before the connecting task's next turn.
         self._opening = None
         wire.send(self._request)
 
@@ -211,13 +201,11 @@ class Channel:
         if failure is None:
             return
         if untaken and self._reused:
-            # The peer closed an idle connection just as it was used again. Nobody has read the
-            # request, so sending it once more on a new connection repeats nothing.
+            # The peer closed an idle connection just as it was reused. Nobody has read the request,
+            # so it can be sent again on a new connection.
             self._open()
         else:
             self._fail(failure)
-
-    # Opening.
 
     def _open(self) -> None:
         self._reused = False
@@ -254,7 +242,7 @@ class Channel:
         self._stage = stage
 
     def _wait_for_descriptor(self) -> None:
-        """The process has none left: that is no fault of the destination's, and no attempt."""
+        """No descriptor is left: not the destination's fault, and no attempt."""
         self._forget_wire()
         self._queued = True
         self._timers.call_later(SHORTAGE_SECONDS, self._try_again)
@@ -262,8 +250,6 @@ class Channel:
     def _try_again(self) -> None:
         if self._exchange is not None and self._queued and self._outgoing.take(self):
             self.admitted()
-
-    # Ending.
 
     def _forget_wire(self) -> None:
         self._wire = None
@@ -273,7 +259,7 @@ class Channel:
         exchange, self._exchange = self._exchange, None
         self._request = b""
         if self._outgoing.is_crowded:
-            # Others wait for a connection: it is their turn.
+            # Others wait for a connection.
             self._drop()
         self._released(self)
         return exchange
@@ -326,10 +312,8 @@ class Channel:
 
 
 class HTTPSender:
-    """Sends requests to one destination, each on a connection of its own, kept for the next.
-
-    How many are under way at once is the caller's to bound (``maxInFlight``).
-    """
+    """Sends requests to one destination, each on its own kept connection. The caller limits their
+    number (``maxInFlight``)."""
 
     def __init__(
         self,
@@ -343,7 +327,7 @@ class HTTPSender:
         reading: Reading = USUAL,
         outgoing: OutgoingConnections | None = None,
     ) -> None:
-        """``outgoing``: the connections of all destinations; None: without a bound."""
+        """``outgoing``: the connections of all destinations; None: no limit."""
         self._outgoing = outgoing or OutgoingConnections()
         self._reading = reading
         self._connector = connector
@@ -354,11 +338,10 @@ class HTTPSender:
         self._idle_seconds = idle_seconds
         self._times = AnswerTimes()
         self._channels: list[Channel] = []
-        # Last in, first out: under less load, the rest grow idle and close.
+        # Last in, first out: under less load the rest become idle and close.
         self._free: list[Channel] = []
 
     def send(self, request: bytes, exchange: Exchange) -> None:
-        """Begin to send a request, head and body, and return at once."""
         channel = self._free.pop() if self._free else self._new()
         channel.start(request, exchange)
 
@@ -379,7 +362,7 @@ class HTTPSender:
         return channel
 
     def renew(self) -> None:
-        """Close the connections that are idle: whoever is sent to next shows who he is again."""
+        """Close idle connections, so that the next request authenticates the peer again."""
         for channel in self._free:
             channel.close()
 
@@ -397,19 +380,16 @@ def _receive_buffer() -> memoryview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedParts:
-    """The parts that connectors and senders of one event loop are made from."""
+    """Shared by the connectors and senders of one event loop."""
 
     clock: Clock
     timers: Timers
     resolver: NameResolver
-    #: Seconds after which an idle connection is closed.
     idle_seconds: float = IDLE_SECONDS
     tls_contexts: TLSContexts = field(default_factory=TLSContexts)
-    #: Connections to all targets are opened at this pace.
     pace: OpeningPace = field(default_factory=OpeningPace)
-    #: How many connections there may be to all targets.
     outgoing: OutgoingConnections = field(default_factory=OutgoingConnections)
-    #: What connections receive into, one at a time.
+    #: Connections receive into it, one at a time.
     buffer: memoryview = field(default_factory=_receive_buffer)
 
     def connector(
@@ -422,14 +402,9 @@ class SharedParts:
         silence_seconds: float | None = None,
         discreet: bool = False,
     ) -> Connector:
-        """Make what connects to one target; ``tls`` counts where the target asks for TLS.
-
-        ``name_advice`` ends the message about a certificate made out to another name;
-        ``discreet``: nothing that is told shows where the target is.
-
-        Raises:
-            InvalidDestinationError: ``tls`` cannot be used.
-        """
+        """``tls`` applies if the target uses TLS. ``name_advice`` ends the message about a
+        certificate for another name. ``discreet``: no text shows the target. Raises
+        InvalidDestinationError for unusable ``tls``."""
         return Connector(
             target=target,
             resolver=self.resolver,
@@ -443,7 +418,7 @@ class SharedParts:
         )
 
     def sender(self, connector: Connect, *, timeout: float, reading: Reading = USUAL) -> HTTPSender:
-        """Make what sends to one target; ``timeout`` is that of one exchange, in seconds."""
+        """``timeout``: seconds for one exchange."""
         return HTTPSender(
             connector=connector,
             clock=self.clock,
@@ -457,7 +432,7 @@ class SharedParts:
 
 
 class AuthorizedRequests:
-    """Sends requests that have a head in common, each with the current Authorization line."""
+    """Sends requests with a common head, each with the current Authorization line."""
 
     def __init__(self, *, sender: Sender, head: bytes, authorizer: Authorizer) -> None:
         self._sender = sender
@@ -473,8 +448,8 @@ class AuthorizedRequests:
         done: Callable[[DeliveryOutcome], None],
         line: bytes | AuthorizationError | None = None,
     ) -> None:
-        """Begin to send a request with further header lines; ``done`` is called where it cannot be
-        authorized. ``line`` is what the authorizer tells, where it was asked before."""
+        """Send a request with further header lines. ``done`` is called if it cannot be authorized.
+        ``line``: the authorizer's result, if already known."""
         if line is None:
             line = self._authorizer.line
         if line is None:
@@ -488,7 +463,6 @@ class AuthorizedRequests:
             self._sender.send(head + body, exchange)
 
     def refused(self) -> None:
-        """A listener has answered 401."""
         self._authorizer.forget()
 
     def close(self) -> None:
@@ -498,11 +472,8 @@ class AuthorizedRequests:
 
 
 def content_language(languages: Sequence[str]) -> bytes:
-    """The Content-Language line with its CRLF; empty without languages (S0.21).
-
-    Raises:
-        ValueError: one of them is no language tag.
-    """
+    """The Content-Language line with its CRLF; empty without languages (S0.21). Raises ValueError
+    for an invalid tag."""
     if not languages:
         return b""
     for tag in languages:

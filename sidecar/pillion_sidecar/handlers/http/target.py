@@ -1,4 +1,4 @@
-"""Where a request goes: a destination's URL, taken apart once."""
+"""A destination's URL, parsed once."""
 
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
@@ -10,7 +10,7 @@ _WELL_KNOWN = {"http": 80, "https": 443}
 
 
 class InvalidDestinationError(HandlerError):
-    """A destination that no request can be sent to (S0.8: permanent). The text says why."""
+    """No request can be sent to the destination (S0.8: permanent). The text says why."""
 
     def __init__(self, message: str, *, cause: HoldCause = HoldCause.DESTINATION) -> None:
         super().__init__(message)
@@ -19,13 +19,12 @@ class InvalidDestinationError(HandlerError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HTTPTarget:
-    """A destination URL, taken apart. It may be a credential, so its ``repr`` shows nothing."""
+    """A parsed destination URL. It may be a credential, so its ``repr`` shows nothing."""
 
-    #: Without brackets, in ASCII (A-labels for an international name).
     host: str
     port: int
     tls: bool
-    #: The value of Host: the port is left out where it is the scheme's well-known one.
+    #: The value of Host, without the scheme's default port.
     authority: str
     #: Path and query, at least ``/``.
     request_uri: str
@@ -37,14 +36,8 @@ class HTTPTarget:
 def parse_target(
     url: object, *, port: int | None = None, tls_port: int | None = None
 ) -> HTTPTarget:
-    """Take a destination URL apart.
-
-    ``port`` and ``tls_port`` are used where the URL has none (default: 80 and 443). A URL without
-    a scheme is an http URL (CIM_ListenerDestinationCIMXML.Destination).
-
-    Raises:
-        InvalidDestinationError: not a string, not an http(s) URL, or parts that cannot be sent.
-    """
+    """Parse a URL with default ports ``port`` and ``tls_port`` (80 and 443). Without a scheme it is
+    an http URL (CIM_ListenerDestinationCIMXML.Destination). Raises InvalidDestinationError."""
     parts = _split(url)
     try:
         given = parts.port

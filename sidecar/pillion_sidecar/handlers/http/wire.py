@@ -1,8 +1,5 @@
-"""One connection: writes a request, parses the answer, and tells its owner how it went.
-
-Everything here runs once for each delivery, so it is plain attributes and flags; what a flag
-means for the delivery is decided after the parser has returned, never from within it.
-"""
+"""One connection: writes a request, parses the answer, and reports to its owner. It runs for each
+delivery, so it uses plain attributes and flags, evaluated after the parser has returned."""
 
 import asyncio
 import fcntl
@@ -25,35 +22,29 @@ from pillion_sidecar.handlers.http.exchange import (
     field,
 )
 
-#: Bytes of an answer that is worth remembering.
 _REMEMBERED_BYTES = 1024
 
 
 class _ExcessError(HandlerError):
-    """Something follows the answer. Raised in a call-back to stop the parser."""
+    """Data after the answer. Raised in a callback to stop the parser."""
 
 
 class WireOwner(Protocol):
-    """Who uses a wire. After ``wire_lost`` and after an answer that does not keep the connection,
-    the wire is closed and calls nothing more."""
+    """After ``wire_lost``, and after an answer without ``keep``, the wire is closed and calls
+    nothing more."""
 
-    def wire_opened(self, wire: "Wire") -> None:
-        """The connection is there: a request can be sent."""
+    def wire_opened(self, wire: "Wire") -> None: ...
 
-    def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
-        """The answer to the request."""
+    def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None: ...
 
     def wire_lost(self, failure: Failure | None, *, untaken: bool) -> None:
-        """The connection is no more. ``failure`` is None when no request was under way;
-        ``untaken`` when it is certain that the peer did not get the whole request."""
+        """The connection is closed. ``failure`` None: no request was under way; ``untaken``: the
+        peer certainly did not get the whole request."""
 
 
 class Wire(asyncio.BufferedProtocol):
-    """One connection of HTTP/1.1, one request at a time.
-
-    ``buffer`` is where the loop puts what it receives. All wires of a loop may share one, since
-    nothing of it is kept when ``buffer_updated`` returns.
-    """
+    """One HTTP/1.1 connection, one request at a time. All wires of a loop may share ``buffer``,
+    which is unused once ``buffer_updated`` returns."""
 
     __slots__ = (
         "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed",
@@ -70,9 +61,8 @@ class Wire(asyncio.BufferedProtocol):
         self._flushed = True
         self._refused = False
         self._parser = httptools.HttpResponseParser(self)
-        #: The last answer that came whole in one piece and kept the connection: its bytes, status,
-        #: headers and body. Most listeners say the same each time, and the same bytes where an
-        #: answer begins mean the same answer.
+        #: The last complete answer that kept the connection: bytes, status, headers, body. Most
+        #: listeners repeat it, and equal bytes mean an equal answer.
         self._known: tuple[bytes, int, Headers, bytes] = (b"", 0, (), b"")
         self._reset()
 
@@ -87,16 +77,15 @@ class Wire(asyncio.BufferedProtocol):
         self._complete = False
         self._keep = False
 
-    # What the owner asks.
+    # Calls by the owner.
 
     def send(self, request: bytes) -> None:
-        """Write a request; the owner is told what came of it, later."""
         transport = self._transport
         assert transport is not None
         self._reset()
         self._busy = True
         transport.write(request)
-        # The first write failed at once: nothing of this request has left.
+        # The first write failed at once: nothing was sent.
         self._refused = transport.is_closing()
 
     def close(self) -> None:
@@ -105,26 +94,26 @@ class Wire(asyncio.BufferedProtocol):
         self._busy = False
         transport, self._transport = self._transport, None
         if transport is not None:
-            # Over TLS, close() says good-bye and would then wait for the peer to do so too. Called
-            # again, it leaves a transport of Python 3.11 that cannot be aborted.
+            # Over TLS, close() waits for the peer's close. Called twice on Python 3.11, it leaves a
+            # transport that cannot be aborted.
             if not transport.is_closing():
                 transport.close()
             transport.abort()
 
     def give_up(self, reason: str) -> Failure:
-        """Close with a request under way, and say what that means for it."""
+        """Close with a request under way; return its failure."""
         failure = self._failure(reason, untaken=not self._flushed and not self._received)
         self.close()
         return failure
 
-    # What the transport calls.
+    # asyncio.BufferedProtocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if self._owner is None:
             self.close()
             return
-        # Pausing at the first byte that is left over is how a write that is not through is known.
+        # Pausing at the first remaining byte shows that a write is not complete.
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._owner.wire_opened(self)
 
@@ -139,7 +128,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._busy:
-            # An answer that nobody asked for, as a 408 before an idle close.
+            # An unsolicited answer, as a 408 before an idle close.
             self._lost(None, untaken=False)
             return
         known = self._known[0]
@@ -149,7 +138,7 @@ class Wire(asyncio.BufferedProtocol):
             and self._flushed
             and bytes(self._buffer[:nbytes]) == known
         ):
-            # The known answer, whole, to a request that has left whole.
+            # The known answer, complete, to a completely sent request.
             self._repeated()
             return
         self._received += nbytes
@@ -186,7 +175,7 @@ class Wire(asyncio.BufferedProtocol):
         else:
             self._ended("the connection was closed", untaken=self._refused)
 
-    # What the parser calls.
+    # Calls by the parser.
 
     def on_message_begin(self) -> None:
         if self._complete:
@@ -214,10 +203,8 @@ class Wire(asyncio.BufferedProtocol):
             self._headers.clear()
             return
         self._complete = True
-        # The parser forgets as soon as this returns.
+        # The parser forgets it on return.
         self._keep = self._parser.should_keep_alive()
-
-    # What was answered before.
 
     def _remember(self, nbytes: int) -> None:
         if self._keep and 200 <= self._status < 300:
@@ -230,8 +217,6 @@ class Wire(asyncio.BufferedProtocol):
         self._busy = False
         _, status, headers, body = self._known
         owner.wire_answered(status, headers, body, keep=True)
-
-    # What it comes to.
 
     def _progress(self) -> None:
         if self._head_done:
@@ -249,11 +234,10 @@ class Wire(asyncio.BufferedProtocol):
             self._invalid(f"its head is longer than {HEAD_LIMIT} bytes")
 
     def _is_read(self) -> bool:
-        """Whether the answer is read to its end."""
         return 200 <= self._status < 300 or (self._reading.errors and self._framed())
 
     def _framed(self) -> bool:
-        """Whether the answer says itself where it ends, and so not by the end of the connection."""
+        """Whether the answer states its length, and so does not end with the connection."""
         coding = field(self._headers, b"transfer-encoding")
         if coding is not None:
             return b"chunked" in coding.lower()
@@ -264,13 +248,13 @@ class Wire(asyncio.BufferedProtocol):
 
     def _unparsable(self, error: httptools.HttpParserError) -> None:
         if self._head_done and (self._complete or not 200 <= self._status < 300):
-            # What follows the answer, or the body of an error answer, is of no interest.
+            # Data after the answer, and the body of an error answer, are ignored.
             self._answered(keep=False)
             return
         self._invalid(str(error) if self._known_status() else f"it is not HTTP ({error})")
 
     def _known_status(self) -> int | None:
-        """The status, once its line has come and unless it is an interim one."""
+        """The status, once received, unless it is interim."""
         if self._received <= len(b"HTTP/1.1 200"):
             return None
         status = self._parser.get_status_code()
@@ -295,11 +279,8 @@ class Wire(asyncio.BufferedProtocol):
         return Failure(DeliveryResult.POST_DELIVERY_ERROR, detail, status, self._head_done)
 
     def _unacknowledged(self) -> bool:
-        """Whether the peer closed before it had the whole request.
-
-        The peer's FIN acknowledges all that it had received; what is still in the send queue came
-        too late to be read by anyone. (A reset proves nothing of the kind.)
-        """
+        """Whether the peer closed before it had the whole request: its FIN acknowledges everything
+        received, so the rest of the send queue was too late. (A reset proves nothing.)"""
         if not self._busy or self._transport is None:
             return False
         if not self._flushed:
