@@ -1,7 +1,5 @@
-"""The operator, whole: builds its parts, runs them, stops.
-
-Every replica watches, answers the webhook and its probes; the leader alone writes.
-"""
+"""Builds, runs and stops the operator. Every replica watches, answers the webhook and its probes;
+only the leader writes."""
 
 import asyncio
 import logging
@@ -47,12 +45,11 @@ RETRY = 2.0
 ANSWER_SECONDS = 5.0
 
 
-class StartFailed(Exception):
-    """The operator cannot start; the text says why."""
+class StartFailed(Exception): ...
 
 
 class Operator:
-    """One operator process. Made on the event loop that it runs on."""
+    """An operator process; created on the event loop that it runs on."""
 
     def __init__(self, settings: OperatorSettings, *, clock: Clock | None = None) -> None:
         self._settings = settings
@@ -64,7 +61,6 @@ class Operator:
             (kind.plural for kind, _ in WATCHED), monotonic=self._clock.monotonic
         )
         self._tls = ReloadingTLS()
-        #: What the operator waits for before it is ready, as a sentence.
         self._waits_for: str | None = "the API server has not been asked yet"
         #: How often a watch of each kind (plural) has begun.
         self._watches: Counter[str] = Counter()
@@ -72,19 +68,18 @@ class Operator:
         self._leading = False
         self._runners: list[web.AppRunner] = []
         self._servers: list[asyncio.Server] = []
-        #: Where it listens, once ``started`` is set; the webhook only where there is one.
+        #: Set with ``started``; the URL of the webhook only if there is one.
         self.telemetry_url = ""
         self.webhook_url = ""
-        #: Set when the cluster is known and the probes and the webhook are served.
+        #: Set once the cluster is known and the probes and the webhook are served.
         self.started = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set.
 
         Raises:
-            StartFailed: an address is taken, or there is no way to the API server.
-            ExceptionGroup: a background task failed or the leadership was lost, so the operator
-                stopped.
+            StartFailed: an address is in use, or the API server is not configured.
+            ExceptionGroup: a background task failed or the leadership was lost.
         """
         configuration = await self._connect()
         async with ApiClient(configuration) as client:
@@ -98,8 +93,8 @@ class Operator:
                     working = tasks.create_task(self._work(api))
                     await stop.wait()
                     working.cancel()
-                    # At once: kopf waits only five seconds for tasks that are not its own, and the
-                    # API server keeps its connection to the webhook open.
+                    # At once: kopf waits only five seconds for other tasks, and the API server
+                    # keeps its connection to the webhook open.
                     await self._close()
             finally:
                 await self._close()
@@ -111,7 +106,7 @@ class Operator:
             await runner.cleanup()
 
     async def _watch(self, api: Api, configuration: Configuration, stop: asyncio.Event) -> None:
-        # kopf never watches a kind that is not served when it begins.
+        # kopf never watches a kind that is not served at the start.
         while not stop.is_set() and (missing := await self._missing(api)):
             self._waits_for = missing
             await self._clock.sleep(RETRY)
@@ -123,11 +118,10 @@ class Operator:
             configuration=lambda: configuration,
             stop=stop,
         )
-        # kopf has ended by a signal, or because it was told to.
+        # kopf has ended by a signal or at a request.
         stop.set()
 
     async def _missing(self, api: Api) -> str | None:
-        """What prevents the watches, as a sentence; None: nothing."""
         try:
             served = await api.served(OURS[0].api_version)
         except FAILURES as error:
@@ -160,7 +154,7 @@ class Operator:
             missed=lambda kind, count: self._metrics.watch_missed.labels(kind).inc(count),
             definitions=self._definitions,
         )
-        # A listing after every watch has begun misses nothing: not even what is deleted meanwhile.
+        # A listing after the start of every watch misses nothing, not even deletions meanwhile.
         await self._all_watched.wait()
         self._waits_for = "the cluster has not been listed yet"
         await self._fill(resync)
@@ -173,7 +167,8 @@ class Operator:
                 self.telemetry_url,
                 extra={"event": "operator-started", "telemetry": self.telemetry_url},
             )
-            # A standby answers the webhook by what it knows, and may lead any moment.
+            # A standby answers the webhook from its own store, and may become the leader at any
+            # time.
             standing_by = resync.run(
                 self._settings.resync_interval, wanted=lambda: not self._leading
             )
@@ -182,7 +177,6 @@ class Operator:
             tasks.create_task(self._lead(api, resync))
 
     async def _fill(self, resync: Resync) -> None:
-        """List the cluster; retry until the API server answers."""
         while True:
             try:
                 await resync.fill()
@@ -218,8 +212,8 @@ class Operator:
                 leading = api.only_while(lambda: leadership.leading)
                 tasks.create_task(self._leader(leading, resync).run())
         finally:
-            # Everything that writes has ended by now. After LeadershipLost what was under way may
-            # still arrive: it goes on to the end of the process, the only safe one.
+            # All writers have ended by now. After LeadershipLost a request may still be in flight
+            # until the process ends, and nothing is released.
             await leadership.release()
 
     def _leader(self, api: Api, resync: Resync) -> Leader:
@@ -314,7 +308,7 @@ class Operator:
                 ssl=tls.context if tls is not None else None,
             )
         except OSError as error:
-            # asyncio puts the address into strerror once more.
+            # asyncio repeats the address in strerror.
             why = os.strerror(error.errno) if error.errno else str(error)
             raise StartFailed(f"cannot listen on {address.host}:{address.port}: {why}") from error
         self._servers.append(server)

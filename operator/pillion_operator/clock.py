@@ -1,8 +1,4 @@
-"""Time, as a dependency: nothing else in the operator reads it or waits for it.
-
-A test moves time by hand (``tests/support/operator_time.py``). The operator's own: of the sidecar
-it may import the configuration alone.
-"""
+"""The operator's only access to time, so that a test can move it by hand."""
 
 import asyncio
 import time
@@ -13,16 +9,13 @@ Result = TypeVar("Result")
 
 
 class Clock(Protocol):
-    """What the time is, and waiting until it is later."""
-
-    def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; only differences mean anything."""
+    def monotonic(self) -> float: ...
 
     def time(self) -> float:
         """Seconds since the epoch (UTC)."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return once so many seconds of ``monotonic()`` are over; at once if there are none."""
+        """Return once ``monotonic()`` has advanced by ``seconds``."""
 
 
 class SystemClock:
@@ -37,11 +30,8 @@ class SystemClock:
 
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
-    """What ``work`` returns or raises, or TimeoutError where it takes longer than ``seconds``.
-
-    Unlike ``asyncio.timeout`` it goes by the clock that is given. Work that is late is cancelled,
-    and has ended by the time that this returns.
-    """
+    """Return or raise what ``work`` does; TimeoutError after ``seconds`` of this clock. Late work
+    is cancelled, and has ended on return."""
     task = asyncio.ensure_future(work)
     alarm = asyncio.ensure_future(clock.sleep(seconds))
     try:
@@ -56,7 +46,7 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, Result]
 
 
 class Bell:
-    """Rung by many, heard by one."""
+    """An auto-reset event: several rings wake the one waiter once."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
@@ -65,6 +55,5 @@ class Bell:
         self._rung.set()
 
     async def heard(self) -> None:
-        """Return once it was rung since the last time."""
         await self._rung.wait()
         self._rung.clear()

@@ -1,9 +1,9 @@
-"""Whether the definitions of our kinds are there, and what a deletion means while they are not.
+"""Distinguishes the deletion of an object from that of its custom resource definition.
 
-Deleting a definition deletes every object of it. So a deletion of one of ours reaches the store
-only once discovery shows that its kind is still served for writing; while a definition is absent
-or terminating, its objects stay as they were last seen. An IndicationService is forgotten at once:
-the garbage collector deletes what is owned by it.
+Deleting a definition deletes every object of it. So a deletion reaches the store only after
+discovery shows that the kind is still served for writing; until the definition is back, its objects
+stay as they were. An IndicationService is forgotten at once, because the garbage collector deletes
+what it owns.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from pillion_operator.store import Key, Store, version_of
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds from a deletion to the look at discovery that confirms it. The API server marks a
-#: definition as terminating before it deletes its objects, and discovery follows within this time.
+#: Seconds from a deletion to the discovery that confirms it: within them, discovery shows a
+#: definition that terminates.
 CONFIRMATION = 0.5
-#: Seconds between the looks until then: a definition may be back within a quarter of a second.
+#: Seconds between two discoveries until then: a definition may be back within 0.25 s.
 LOOK_SOON = 0.05
-#: Seconds between two looks while deletions are held.
+#: Seconds between two discoveries while deletions are held.
 LOOK_AGAIN = 2.0
-#: Seconds for which the objects of a definition that is back may be missing.
+#: Seconds that the objects of a restored definition may be missing.
 RETURN = 300.0
 
 _PLURALS = {kind.kind: kind.plural for kind in OURS if kind.kind != "IndicationService"}
@@ -36,13 +36,10 @@ _PLURALS = {kind.kind: kind.plural for kind in OURS if kind.kind != "IndicationS
 class _Deletion:
     version: int
     at: float
-    #: Whether its definition was found absent or terminating afterwards.
     unconfirmed: bool = False
 
 
 class Definitions:
-    """Holds deletions of our objects until they are confirmed."""
-
     def __init__(self, *, api: Api, store: Store, clock: Clock) -> None:
         self._api = api
         self._store = store
@@ -54,7 +51,7 @@ class Definitions:
         store.takes_up = self.takes_up
 
     def removed(self, key: Key, *, version: int) -> None:
-        """Take a deletion that a watch has told of."""
+        """Record a deletion that a watch has reported."""
         if key.kind not in _PLURALS:
             self._store.remove(key, version=version)
             return
@@ -64,19 +61,18 @@ class Definitions:
             self._some.set()
 
     def seen(self, key: Key, *, version: int) -> None:
-        """An object was seen: it is back where its deletion is older."""
+        """Record an object; it is back if its deletion is older."""
         held = self._deletions.get(key)
         if held is not None and version > held.version:
             del self._deletions[key]
 
     def takes_up(self, key: Key) -> bool:
-        """Whether the object of this key went with the definition of its kind. Applied again, it
-        continues what it was."""
+        """Whether the object was deleted with its definition; applied again, it continues."""
         held = self._deletions.get(key)
         return held is not None and (held.unconfirmed or self._went_with_kind(key.kind, held))
 
     def missing(self, keys: Iterable[Key]) -> set[Key]:
-        """Take deletions that only a listing has shown; return those that are news."""
+        """Record deletions found by a listing; return the new ones."""
         news = {key for key in keys if key not in self._deletions}
         for key in news:
             body = self._store.get(key)
@@ -89,7 +85,6 @@ class Definitions:
         return key.kind in _PLURALS
 
     async def run(self) -> None:
-        """Confirm deletions, for ever."""
         while True:
             if not self._deletions:
                 await self._some.wait()
@@ -99,7 +94,7 @@ class Definitions:
                 await self._clock.sleep(LOOK_SOON)
             elif self._deletions:
                 with suppress(TimeoutError):
-                    # A further deletion is looked at without delay.
+                    # A further deletion is checked without delay.
                     await within(self._clock, LOOK_AGAIN, self._some.wait())
 
     def _confirmable(self) -> bool:
@@ -157,7 +152,7 @@ class Definitions:
             self._store.remove(key, version=deletion.version)
 
     def _went_with_kind(self, kind: str, deletion: _Deletion) -> bool:
-        """Whether the definition was away at a deletion. The watch may tell of one after discovery
+        """Whether the definition was away at a deletion. The watch may report one after discovery
         shows the definition again."""
         if kind not in self._away:
             return False

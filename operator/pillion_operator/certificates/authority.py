@@ -1,8 +1,8 @@
-"""A certificate authority, made here or given by a user, and what it signs. Pure.
+"""Creates certificate authorities (or takes a user's) and signs certificates. Pure.
 
-A new CA is trusted for ``OVERLAP`` before it signs, and the old one stays trusted until it expires.
-So every certificate of a server fits every bundle of a client. A CA whose Secret was deleted,
-because its key may have leaked, is replaced in two steps of ``STEP``.
+A new CA is trusted for ``OVERLAP`` before it signs, and the old one stays trusted until it expires,
+so every server certificate fits every client bundle. A CA whose Secret was deleted, because its key
+may have leaked, is replaced in two steps of ``STEP``.
 """
 
 import datetime
@@ -20,15 +20,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from pillion_operator.certificates.tls import KeyPair
 
-#: Lifetimes of a CA and of a certificate, in seconds.
+#: In seconds.
 CA_SECONDS = 10 * 365 * 86_400
 SERVING_SECONDS = 365 * 86_400
-#: Seconds by which the clocks of a cluster may differ.
+#: Maximum clock difference in a cluster, in seconds.
 SKEW = 300
 #: Seconds for which a new CA is trusted before it signs.
 OVERLAP = 3600
-#: The same for the successor of a deleted CA, and the seconds for which the deleted CA is trusted
-#: afterwards: several times what a kubelet needs to refresh a Secret.
+#: The same for the successor of a deleted CA, which is then trusted for as long again: several
+#: times what a kubelet needs to refresh a Secret.
 STEP = 300
 #: Maximum bytes of a given CA with its chain: one Secret holds three of them.
 MOST_CA_BYTES = 16 * 1024
@@ -49,31 +49,28 @@ _SigningKey: TypeAlias = (
 )
 
 
-class BadMaterial(ValueError):
-    """A Secret holds no valid key or certificate; the message says why."""
+class BadMaterial(ValueError): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """The CA that signs, and the other trusted ones. The chain of a CA follows its certificate."""
+    """The signing CA and the other trusted ones. A CA's chain follows its certificate."""
 
     ca: KeyPair
-    #: The CA that is trusted and will sign.
+    #: Trusted already; signs next.
     next_ca: KeyPair | None = None
-    #: The start of trust in it, in seconds since the epoch.
+    #: When its trust began, in seconds since the epoch.
     since: int = 0
-    #: The certificate of the CA that signed before.
+    #: The CA that signed before.
     previous_ca: bytes | None = None
-    #: The end of trust in a deleted CA, in seconds since the epoch; 0: none was deleted.
+    #: When the trust in a deleted CA ends, in seconds since the epoch; 0: none was deleted.
     until: int = 0
 
     def bundle(self) -> bytes:
-        """Return the trusted CAs in PEM."""
         following = None if self.next_ca is None else self.next_ca.certificate
         return b"".join(one for one in (self.ca.certificate, following, self.previous_ca) if one)
 
     def to_data(self) -> dict[str, bytes]:
-        """Return the data of a Secret, not yet in base64."""
         data = {CA_CERTIFICATE: self.ca.certificate, CA_KEY: self.ca.key}
         if self.next_ca is not None:
             data |= {NEXT_CERTIFICATE: self.next_ca.certificate, NEXT_KEY: self.next_ca.key}
@@ -92,7 +89,7 @@ class Authority:
         try:
             if previous is not None:
                 parsed(previous)
-            # Older versions wrote the next CA without a time: it has been trusted for long.
+            # Older versions wrote the next CA without a time; it has been trusted long enough.
             since = int(data.get(SINCE, b"0")) if following else 0
             until = int(data.get(UNTIL, b"0"))
         except ValueError as error:
@@ -109,11 +106,11 @@ class Authority:
 def renewed_authority(
     authority: Authority | None, *, name: str, now: float, given: KeyPair | None = None
 ) -> Authority:
-    """Return the authority for the time ``now`` (seconds since the epoch); the same object if
-    nothing is due.
+    """Return the authority for ``now`` (seconds since the epoch); the same object if nothing is
+    due.
 
-    ``given`` is the CA of a user. Without it the CA is made here, with the name's prefix ``name``,
-    and renewed at two thirds of its life.
+    ``given`` is a user's CA. Otherwise the operator makes one, with the name prefix ``name``, and
+    renews it at two thirds of its life.
     """
     if authority is None or not_after(authority.ca.certificate) <= now:
         return Authority(ca=given or new_ca(name=name, now=now))
@@ -136,10 +133,10 @@ def renewed_authority(
 def replaced_authority(
     authority: Authority, *, name: str, now: float, given: KeyPair | None = None
 ) -> Authority:
-    """Return the authority after its Secret was deleted at ``now``: its key may have leaked.
+    """Replace an authority whose Secret was deleted at ``now``: its key may have leaked.
 
-    Another CA replaces it, and it stays trusted for two steps. If it is deleted again before that,
-    its trust ends at once. Only the user can replace a ``given`` CA; the others lose their trust.
+    The old CA stays trusted for two steps; another deletion ends its trust at once. Only the user
+    can replace a ``given`` CA; the others lose their trust.
     """
     if authority.until or not_after(authority.ca.certificate) <= now:
         return Authority(ca=given or new_ca(name=name, now=now))
@@ -153,7 +150,6 @@ def replaced_authority(
 
 
 def _is_over(authority: Authority, *, now: float) -> bool:
-    """Whether the trust in the previous CA ends."""
     assert authority.previous_ca is not None
     return 0 < authority.until <= now or not_after(authority.previous_ca) <= now
 
@@ -177,9 +173,9 @@ def _made_here(ca: KeyPair, *, name: str) -> bool:
 
 
 def new_ca(*, name: str, now: float) -> KeyPair:
-    """Make a CA that may sign certificates of servers, but no other CA."""
+    """Make a CA that may sign server certificates, but no other CA."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # Unique names: otherwise only the identifiers of their keys distinguish two CAs.
+    # Unique names; otherwise only key identifiers distinguish two CAs.
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name}-{int(now)}")])
     certificate = (
         _builder(subject, issuer=subject, key=key, start=now - SKEW, end=now + CA_SECONDS)
@@ -191,7 +187,7 @@ def new_ca(*, name: str, now: float) -> KeyPair:
 
 
 def given_ca(data: Mapping[str, bytes], *, now: float) -> KeyPair:
-    """Return the CA in a user's Secret (``tls.crt``, ``tls.key`` and optionally ``ca.crt``, as
+    """Return the CA in a user's Secret (``tls.crt``, ``tls.key``, optionally ``ca.crt``, as
     cert-manager writes them); raises BadMaterial if it cannot sign."""
     missing = [key for key in (CERTIFICATE, KEY) if key not in data]
     if missing:
@@ -231,11 +227,9 @@ def _may_sign(certificate: x509.Certificate) -> bool:
 
 
 def serving_certificate(ca: KeyPair, *, name: str, hosts: Sequence[str], now: float) -> KeyPair:
-    """Sign a certificate for these names and addresses; its chain leads to the authority."""
     issuer, signing = parsed(ca.certificate), _private_key(ca.key)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
-    # Not after the end of the CA.
     end = min(now + SERVING_SECONDS, issuer.not_valid_after_utc.timestamp())
     hashed = not isinstance(signing, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
     certificate = (
@@ -266,7 +260,7 @@ def must_be_signed(serving: KeyPair, ca: KeyPair, *, hosts: Sequence[str], now: 
 
 
 def pair_in(data: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
-    """Return the pair under two keys of a Secret's data; raises BadMaterial."""
+    """Raises BadMaterial."""
     try:
         return checked(data[certificate], data[key])
     except KeyError as error:
@@ -276,15 +270,13 @@ def pair_in(data: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
 
 
 def checked(certificate: bytes, key: bytes) -> KeyPair:
-    """Return a certificate and its key as a pair; raises ValueError, TypeError or
-    UnsupportedAlgorithm if they are none."""
+    """Raises ValueError, TypeError or UnsupportedAlgorithm for an invalid pair."""
     if _private_key(key).public_key() != parsed(certificate).public_key():
         raise ValueError("a certificate and its key do not belong together")
     return KeyPair(certificate=certificate, key=key)
 
 
 def is_due(pair: KeyPair, *, now: float) -> bool:
-    """Whether a certificate is at two thirds of its life."""
     return now >= due(pair)
 
 

@@ -1,7 +1,5 @@
-"""The authority of gateways, their certificates, and the objects with them.
-
-The leader makes the authority, or takes a user's, and keeps it in one Secret.
-"""
+"""The authority of gateways, their certificates, and the objects that hold them. The leader makes
+the authority, or takes a user's, and keeps it in one Secret."""
 
 import hashlib
 import logging
@@ -50,22 +48,19 @@ from pillion_sidecar.config.schema import CLASSES_LABEL, CREDENTIALS_LABEL, INDI
 
 logger = logging.getLogger("pillion.operator")
 
-#: The prefix of the names of CAs that are made here.
 NAME = "pillion-gateway-ca"
-#: Seconds between two refreshes, and after one that failed.
+#: Seconds between two refreshes, and after a failed one.
 INTERVAL = 30.0
 RETRY = 5.0
-#: Maximum seconds between two checks of a gateway's certificate: clocks are set and machines sleep.
+#: Maximum seconds between two checks of a certificate: clocks are set and machines sleep.
 MOST_PATIENCE = 21_600.0
-#: Minimum seconds: just before the end of its authority a certificate is always due.
+#: Minimum seconds: just before its authority ends, a certificate is always due.
 LEAST_PATIENCE = 60.0
-#: Maximum void certificates remembered of one gateway. The waits between repairs bound their rate.
+#: Maximum void certificates remembered of a gateway; the waits between repairs bound their rate.
 MOST_VOID = 16
 
 
 class GatewayAuthority:
-    """The CA that signs gateways' certificates, and those that publishers trust."""
-
     def __init__(
         self,
         *,
@@ -77,9 +72,9 @@ class GatewayAuthority:
         changed: Callable[[], None],
         expiry: Gauge,
     ) -> None:
-        """``secret`` keeps the authority; ``given`` is a user's Secret with the CA to take; both
-        are in ``namespace``. ``changed`` is called for each change of the authority; ``expiry``
-        gets the end of the CA."""
+        """Both ``secret``, which keeps the authority, and ``given``, a user's Secret with the CA to
+        use, are in ``namespace``. ``changed`` is called for each change of the authority;
+        ``expiry`` gets the end of the CA."""
         self._api = api
         self._namespace = namespace
         self._given_name = given
@@ -88,29 +83,27 @@ class GatewayAuthority:
         self._changed = changed
         self._expiry = expiry
         self._authority: Authority | None = None
-        #: The problem that was logged last.
+        #: The last logged problem.
         self._problem = ""
 
     def bundle(self) -> bytes | None:
-        """Return the trusted CAs in PEM; None as long as there is none."""
         return None if self._authority is None else self._authority.bundle()
 
     def certificate(
         self, shown: KeyPair | None, *, name: str, hosts: Sequence[str]
     ) -> KeyPair | None:
-        """Return a gateway's certificate: ``shown`` as long as it is valid, else a new one. Without
-        an authority, ``shown``."""
+        """Return ``shown`` as long as it is valid or there is no authority, else a new
+        certificate."""
         now = self._clock.time()
         if self._authority is None or not_after(self._authority.ca.certificate) <= now:
             return shown
         ca = self._authority.ca
         if shown is not None and not must_be_signed(shown, ca, hosts=hosts, now=now):
             return shown
-        # Not in a thread: it takes a tenth of a millisecond, unless a given CA's key is RSA.
+        # Not in a thread: it takes 0.1 ms, unless a given CA's key is RSA.
         return serving_certificate(ca, name=name, hosts=hosts, now=now)
 
     async def run(self) -> None:
-        """Refresh until cancelled, first after one interval."""
         while True:
             await self._clock.sleep(RETRY if self._problem else INTERVAL)
             await self.look()
@@ -125,15 +118,15 @@ class GatewayAuthority:
     async def _look(self) -> None:
         found = await self._kept.read()
         stored = self._stored(found)
-        # A Secret that somebody has changed is written again as it was.
+        # A Secret that somebody has changed is restored.
         known = stored or self._authority
         given, problem = await self._given()
-        # An authority in use was in the Secret: whoever deleted it wants another one.
+        # An authority in use was in the Secret: deleting the Secret asks for a new one.
         deleted = self._authority if found.secret is None else None
         if self._given_name is not None and given is None:
             self._report(problem if deleted is None else f"{problem}; {self._put_off()}")
-            # Nothing can replace the deleted authority yet. Written again, it would be trusted
-            # until it ends, and the deletion forgotten.
+            # Nothing can replace the deleted authority yet. Written again, it would be trusted to
+            # its end, and the deletion forgotten.
             if known is None or deleted is not None:
                 return
             given = known.next_ca or known.ca
@@ -182,7 +175,6 @@ class GatewayAuthority:
             return None
 
     async def _given(self) -> tuple[KeyPair | None, str]:
-        """Return the CA in the user's Secret, or the problem with it."""
         if self._given_name is None:
             return None, ""
         secret = await self._api.get(SECRET, self._namespace, self._given_name)
@@ -218,30 +210,24 @@ class GatewayAuthority:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    #: None: there is none yet.
     pair: KeyPair | None
-    #: Seconds until the next check without a change; None: none.
     again: float | None
 
 
 @dataclass(slots=True)
 class _Memory:
-    #: The certificate for its Secret; the watch may not show it yet, or somebody has changed it.
+    #: The certificate for its Secret; the watch may still show another.
     pair: KeyPair | None = None
-    #: Certificates that must not come back, because their Secret was deleted.
+    #: Must not come back: their Secret was deleted.
     void: deque[KeyPair] = field(default_factory=lambda: deque(maxlen=MOST_VOID))
     #: The Secret was deleted, and there is no new certificate yet.
     deleted: bool = False
-    #: Recent replacements.
     replaced: Repairs = field(default_factory=Repairs)
 
 
 class ServingCertificates:
-    """The certificate of each gateway: the one in its Secret while it is valid, else a new one.
-
-    A Secret that somebody has changed is restored. Deleting it replaces the key; use this after a
-    leak.
-    """
+    """The certificate of each gateway: the one in its Secret while it is valid, else a new one. A
+    changed Secret is restored. Deleting it replaces the key, for use after a leak."""
 
     def __init__(
         self, *, authority: GatewayAuthority, clock: Clock, recorder: EventRecorder
@@ -254,8 +240,8 @@ class ServingCertificates:
     def follow(self, change: Change) -> Key | None:
         """Update by a change of the store; return the service whose Secret was deleted.
 
-        A concurrent write may create the Secret again with the old key. The watch still shows the
-        deletion, because the new Secret has another uid.
+        A concurrent write may recreate the Secret with the old key; its other uid still shows the
+        deletion.
         """
         before = change.before
         if before is None or change.key.kind != SECRET.kind:
@@ -275,7 +261,7 @@ class ServingCertificates:
     def of(self, service: Key, body: Object, shown: KeyPair | None) -> Serving:
         """Return the certificate for the Secret of a gateway, which now holds ``shown``."""
         memory = self._memories.setdefault(service, _Memory())
-        # The remembered one first: the watch may show an earlier one, or one that somebody changed.
+        # The remembered one first: the watch may show an earlier or a changed one.
         for pair in (memory.pair, shown):
             if pair is None or pair in memory.void:
                 continue
@@ -284,7 +270,7 @@ class ServingCertificates:
         now = self._clock.monotonic()
         wait = memory.replaced.wait(now) if memory.deleted else 0.0
         if wait > 0:
-            # Repeated deletions get a new key ever more rarely.
+            # Repeated deletions get new keys at growing intervals.
             return Serving(pair=shown, again=wait)
         made = self._certificate(None, service, body)
         if made is None:
@@ -298,7 +284,6 @@ class ServingCertificates:
         self._memories.pop(service, None)
 
     def _certificate(self, pair: KeyPair | None, service: Key, body: Object) -> KeyPair | None:
-        """Return ``pair`` as long as it is valid, else a new one."""
         return self._authority.certificate(pair, name=gateway(service.name), hosts=hosts(body))
 
     def _serving(self, memory: _Memory, pair: KeyPair) -> Serving:
@@ -330,18 +315,15 @@ class ServingCertificates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """The trust material of one service. None: not known, or not for this service."""
+    """The trust material of one service; None for what is unknown or does not apply."""
 
-    #: The authorities of gateways, in PEM.
     gateway_ca: bytes | None = None
     #: The keys that verify publishers' tokens, for a gateway.
     token_keys: bytes | None = None
-    #: A gateway's certificate.
     serving: KeyPair | None = None
 
     @property
     def mark(self) -> str:
-        """A digest: pods are annotated when it changes."""
         parts = (self.gateway_ca, self.token_keys, self.serving and self.serving.certificate)
         return hashlib.sha256(b"\0".join(part or b"" for part in parts)).hexdigest()[:16]
 
@@ -350,8 +332,8 @@ NOTHING = Trust()
 
 
 def hosts(service: Object) -> tuple[str, ...]:
-    """Return a gateway's names and addresses: of its Service, of its pods behind the headless
-    Service, and of a forwarded port."""
+    """The names and addresses of a gateway: its Service, its pods behind the headless Service, and
+    a forwarded port."""
     metadata = service["metadata"]
     name, namespace = gateway(metadata["name"]), metadata["namespace"]
     of_pods = f"*.{headless(metadata['name'])}.{namespace}.svc"
@@ -381,7 +363,6 @@ def standing(service: Object, live: Iterable[Object]) -> Trust:
 
 
 def trust_objects(service: Object, trust: Trust) -> Sequence[Object]:
-    """Return the objects with a gateway's certificate and with the CAs for its publishers."""
     made = []
     if trust.serving is not None:
         made.append(_tls_secret(service, trust.serving, trust.gateway_ca or b""))
@@ -390,7 +371,7 @@ def trust_objects(service: Object, trust: Trust) -> Sequence[Object]:
             CONFIG_MAP,
             gateway(service["metadata"]["name"]),
             service=service,
-            # The watch on ConfigMaps selects this label; a service may only use the value "true".
+            # Selected by the watch on ConfigMaps; a service may only use the value "true".
             labels={CLASSES_LABEL: RENDERED},
         )
         made.append({**head, "data": {CA_CERTIFICATE: trust.gateway_ca.decode()}})
@@ -402,7 +383,7 @@ def _tls_secret(service: Object, serving: KeyPair, bundle: bytes) -> Object:
         SECRET,
         tls_secret(service["metadata"]["name"]),
         service=service,
-        # The watch on Secrets selects this label; a destination may only use the value "true".
+        # Selected by the watch on Secrets; a destination may only use the value "true".
         labels={CREDENTIALS_LABEL: RENDERED},
     )
     data = {CERTIFICATE: serving.certificate, KEY: serving.key, CA_CERTIFICATE: bundle}

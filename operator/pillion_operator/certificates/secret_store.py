@@ -12,16 +12,13 @@ from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A Secret as it was read."""
-
-    #: None if it does not exist.
     secret: Object | None = field(repr=False)
-    #: Its decoded data, without values that are no base64.
+    #: Decoded, without invalid base64.
     data: Mapping[str, bytes] = field(repr=False)
 
 
 class KeptSecret:
-    """One Secret; a write replaces only the version that was read."""
+    """A Secret; a write replaces only the version that was read."""
 
     def __init__(self, api: Api, *, namespace: str, name: str, type: str) -> None:
         self._api = api
@@ -33,13 +30,12 @@ class KeptSecret:
         return f"{self._namespace}/{self._name}"
 
     async def read(self) -> Found:
-        """Read the Secret; raises what :class:`Api` raises."""
         secret = await self._api.get(SECRET, self._namespace, self._name)
         return Found(secret=secret, data=decoded(secret))
 
     async def write(self, found: Found, data: Mapping[str, bytes]) -> bool:
-        """Replace ``found`` by ``data``; return False if somebody else has written meanwhile.
-        Raises what :class:`Api` raises."""
+        """Replace ``found``; return False if it has changed meanwhile. Raises the errors of
+        :class:`Api`."""
         try:
             if found.secret is None:
                 await self._api.create(
@@ -56,7 +52,7 @@ class KeptSecret:
                     }
                 )
             else:
-                # With the resourceVersion that was read. The type cannot change.
+                # The resourceVersion detects a conflict. The type cannot change.
                 head = {**found.secret, "apiVersion": "v1", "kind": "Secret"}
                 await self._api.replace({**head, "data": encoded(data)})
         except Conflict:
@@ -65,12 +61,11 @@ class KeptSecret:
 
 
 def encoded(data: Mapping[str, bytes]) -> dict[str, str]:
-    """Encode a Secret's data in base64."""
     return {name: base64.b64encode(value).decode("ascii") for name, value in data.items()}
 
 
 def decoded(secret: Object | None) -> dict[str, bytes]:
-    """Decode a Secret's data, without values that are no base64."""
+    """Without values that are no base64."""
     data = ((secret or {}).get("data")) or {}
     found = {}
     for name, value in data.items():

@@ -9,21 +9,18 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPair:
-    """A certificate (with its chain) and its private key, in PEM."""
+    """A certificate with its chain and its private key, in PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
 
-class BadKeyPair(ValueError):
-    """A server cannot use the certificate and the key; the message says why."""
+class BadKeyPair(ValueError): ...
 
 
 class ReloadingTLS:
-    """Serves the current certificate to each new connection; open connections continue.
-
-    Before the first certificate every handshake fails.
-    """
+    """Serves the current certificate to new connections; open connections continue. Before the
+    first certificate every handshake fails."""
 
     def __init__(self) -> None:
         self._current: ssl.SSLContext | None = None
@@ -37,7 +34,7 @@ class ReloadingTLS:
         return self._current is not None
 
     async def use(self, pair: KeyPair) -> None:
-        """Serve this certificate from now on; raises BadKeyPair and then keeps the old one."""
+        """Serve this certificate; raises BadKeyPair and then keeps the old one."""
         self._current = await asyncio.to_thread(_context_of, pair)
 
     def _choose(
@@ -57,7 +54,7 @@ def _server_context() -> ssl.SSLContext:
 
 def _context_of(pair: KeyPair) -> ssl.SSLContext:
     context = _server_context()
-    # ssl reads only files. The folder belongs to this user only and is removed at once.
+    # ssl reads only files. The folder is private and removed at once.
     with tempfile.TemporaryDirectory(prefix="pillion-") as folder:
         certificate, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
         certificate.write_bytes(pair.certificate)

@@ -1,8 +1,6 @@
-"""The webhook's certificate: the leader makes and renews it, every replica serves it.
-
-A replica without a certificate makes one itself if no leader does. With cert-manager, a replica
-serves the certificate of a mounted folder instead.
-"""
+"""The webhook's certificate: the leader makes and renews it, every replica serves it. A replica
+without one makes it itself if no leader does. With cert-manager, replicas serve the certificate of
+a mounted folder."""
 
 import asyncio
 import base64
@@ -35,38 +33,33 @@ from pillion_operator.settings import WebhookSettings
 
 logger = logging.getLogger("pillion.operator")
 
-#: The prefix of the CA's name, and the certificate's name.
 CA_NAME = "pillion-webhook-ca"
 NAME = "pillion-webhook"
-#: Seconds between two refreshes: regularly, and without a certificate. Without a configuration of
-#: the webhook they grow from the second to the first.
+#: Seconds between two refreshes, and without a certificate. Without a configuration of the webhook
+#: they grow from the second to the first.
 INTERVAL = 30.0
 EAGER_INTERVAL = 1.0
-#: Seconds after which a replica without a certificate no longer waits for the leader. A leader that
-#: keeps certificates in the Secret refreshes every INTERVAL, and its successor at once. One that
-#: takes them from a folder, or has no webhook, never writes the Secret.
+#: Seconds after which a replica without a certificate stops waiting for the leader. A leader that
+#: keeps certificates in the Secret refreshes every INTERVAL; one that takes them from a folder, or
+#: has no webhook, never writes the Secret.
 PATIENCE = 2 * INTERVAL
-#: Seconds for which the first certificate waits for the configuration. Helm installs that a moment
-#: after the operator, and pods that are created before caBundle is written are missed.
+#: Seconds for which the first certificate waits for the configuration: Helm installs it just after
+#: the operator, and pods created before caBundle is written are missed.
 GRACE = 3.0
 
-#: Serves a new certificate; raises BadKeyPair.
+#: Raises BadKeyPair.
 Use = Callable[[KeyPair], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """The content of the Secret."""
-
     authority: Authority
     serving: KeyPair
 
     def bundle(self) -> bytes:
-        """Return the trusted CAs in PEM, for caBundle."""
         return self.authority.bundle()
 
     def to_data(self) -> dict[str, bytes]:
-        """Return the data of a Secret, not yet in base64."""
         serving = {CERTIFICATE: self.serving.certificate, KEY: self.serving.key}
         return serving | self.authority.to_data()
 
@@ -78,11 +71,8 @@ class Material:
 
 
 def renewed(material: Material | None, *, hosts: Sequence[str], now: float) -> Material:
-    """Return the material for the time ``now`` (seconds since the epoch); the same object if
-    nothing is due. CA and certificate are renewed at two thirds of their lives.
-
-    ``hosts`` are the names and addresses of the certificate.
-    """
+    """Return the material for ``now`` (seconds since the epoch); the same object if nothing is due.
+    Both CA and certificate are renewed at two thirds of their lives."""
     known = None if material is None else material.authority
     authority = renewed_authority(known, name=CA_NAME, now=now)
     if material is None or must_be_signed(material.serving, authority.ca, hosts=hosts, now=now):
@@ -105,8 +95,7 @@ class CertificateKeeper:
         clock: Clock,
         hosts: tuple[str, ...] = (),
     ) -> None:
-        """``hosts`` are those of the certificate; default: the Service's name and those of
-        ``settings``."""
+        """``hosts`` defaults to the Service's name and those of ``settings``."""
         self._api = api
         self._settings = settings
         self._kept = KeptSecret(
@@ -117,18 +106,17 @@ class CertificateKeeper:
         self._clock = clock
         self._hosts = hosts or (f"{settings.service}.{namespace}.svc", *settings.hosts)
         self._shown: KeyPair | None = None
-        #: When the configuration was first found missing, and how many refreshes in a row found it
-        #: so after GRACE.
+        #: When the configuration was first missing, and the refreshes in a row without it after
+        #: GRACE.
         self._absent_since: float | None = None
         self._absences = 0
         self._led = False
-        #: Whether this replica writes: it leads, or the leader does not keep certificates.
+        #: Whether this replica leads, or the leader keeps no certificates.
         self._writes = False
-        #: Since when it waits for the leader, without a certificate to serve.
+        #: Since when it has waited for the leader without a certificate.
         self._patient_since: float | None = None
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
         while True:
             try:
                 await self.look()
@@ -141,10 +129,8 @@ class CertificateKeeper:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait for the next refresh, but not after this replica becomes the leader.
-
-        Only the leader may change a caBundle of another CA, and until then no pod is injected.
-        """
+        """Wait for the next refresh, or until this replica becomes the leader. Only the leader may
+        replace the caBundle of another CA; until then no pod is injected."""
         left = self._wait()
         while left > 0:
             step = left if self._led else min(left, EAGER_INTERVAL)
@@ -156,14 +142,12 @@ class CertificateKeeper:
             return EAGER_INTERVAL
         if not self._absences:
             return INTERVAL
-        # Installed together with the operator, the configuration may come a moment later.
+        # The configuration may be installed just after the operator.
         return min(INTERVAL, EAGER_INTERVAL * 2.0 ** min(self._absences - 1, 10))
 
     async def look(self) -> None:
-        """Renew what is due if this replica writes, and serve the certificate of the Secret.
-
-        On every replica trust goes first: a certificate is served once caBundle has its CA.
-        """
+        """Renew what is due if this replica writes, and serve the certificate of the Secret. On
+        every replica, trust comes first: caBundle has the CA before its certificate is served."""
         found = await self._kept.read()
         material = self._read(found)
         self._led = self._leads()
@@ -178,10 +162,8 @@ class CertificateKeeper:
             self._shown = material.serving
 
     def _is_left_alone(self) -> bool:
-        """Whether a leader that keeps certificates would have written the Secret by now.
-
-        An error does no harm: both replicas publish the one Secret, which only one can create.
-        """
+        """Whether a leader that keeps certificates would have written the Secret by now. An error
+        is harmless: both replicas publish the one Secret, which only one can create."""
         if self._shown is not None:
             return False
         now = self._clock.monotonic()
@@ -212,7 +194,7 @@ class CertificateKeeper:
             return None
 
     async def _renew(self, found: Found, material: Material | None) -> Material | None:
-        """Write what is due to the Secret; None if another replica has written it first."""
+        """Write what is due; None if another replica has written first."""
         # In a thread: making keys and signing block for milliseconds.
         new = await asyncio.to_thread(renewed, material, hosts=self._hosts, now=self._clock.time())
         if new is material:
@@ -228,7 +210,7 @@ class CertificateKeeper:
 
     async def _publish(self, bundle: bytes) -> bool:
         """Write caBundle if it differs; return whether its certificate may be served: the API
-        server trusts it now, or there has been no configuration for GRACE."""
+        server trusts it, or there has been no configuration for GRACE."""
         name = self._settings.configuration
         if name is None:
             return True
@@ -241,11 +223,10 @@ class CertificateKeeper:
         return trusted
 
     async def _publish_in(self, kind: ResourceType, name: str, bundle: bytes) -> bool | None:
-        """Write caBundle in one configuration; return whether it is there now, or None if there is
-        no configuration.
+        """Write one caBundle; return whether it is there now, or None without a configuration.
 
-        Every replica may fill an empty one: it was installed with this version, of which an older
-        leader knows nothing.
+        Every replica may fill an empty one: it belongs to this version, which an older leader does
+        not know.
         """
         configuration = await self._api.get(kind, None, name)
         if configuration is None:
@@ -258,8 +239,8 @@ class CertificateKeeper:
         return True
 
     async def _publish_validation(self, name: str, bundle: bytes) -> None:
-        """Write the caBundle of the validation of resources. Older charts have no such
-        configuration and give no right to it; injection does not depend on it."""
+        """Older charts have no such configuration and no right to write it; injection does not
+        depend on it."""
         try:
             await self._publish_in(VALIDATING_WEBHOOK, name, bundle)
         except FAILURES as error:
@@ -272,7 +253,6 @@ class CertificateKeeper:
             )
 
     def _is_served_without(self, name: str) -> bool:
-        """Whether to serve a certificate although no configuration trusts it."""
         now = self._clock.monotonic()
         if self._absent_since is None:
             self._absent_since = now
@@ -289,14 +269,13 @@ class CertificateKeeper:
 
 
 def trusts_somebody(configuration: Object) -> bool:
-    """Whether any webhook of the configuration has a caBundle."""
     return any(
         webhook["clientConfig"].get("caBundle") for webhook in configuration.get("webhooks") or ()
     )
 
 
 def bundle_patch(configuration: Object, *, bundle: str) -> list[Object]:
-    """Return the JSON patch that sets this caBundle (base64) in each webhook."""
+    """A JSON patch for the caBundle (base64) of each webhook."""
     writes: list[Object] = [
         {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
         for index, webhook in enumerate(configuration.get("webhooks") or ())
@@ -304,14 +283,12 @@ def bundle_patch(configuration: Object, *, bundle: str) -> list[Object]:
     ]
     if not writes:
         return []
-    # If somebody has written the configuration meanwhile, the whole patch fails.
+    # Fails the whole patch after a concurrent write.
     version = configuration["metadata"]["resourceVersion"]
     return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *writes]
 
 
 class CertificateFolder:
-    """Serves the certificate of a folder, such as a mounted Secret of cert-manager."""
-
     def __init__(self, path: Path, *, use: Use, clock: Clock) -> None:
         self._path = path
         self._use = use
@@ -319,7 +296,6 @@ class CertificateFolder:
         self._shown: KeyPair | None = None
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
         while True:
             try:
                 await self.look()
@@ -333,7 +309,6 @@ class CertificateFolder:
             await self._clock.sleep(EAGER_INTERVAL if self._shown is None else INTERVAL)
 
     async def look(self) -> None:
-        """Serve the certificate in the folder if it has changed."""
         pair = await asyncio.to_thread(self._read)
         if pair != self._shown:
             await self._use(pair)

@@ -1,1 +1,1 @@
-"""Talking to the API server: a client for what the operator writes, and what it applies."""
+"""The client of the API server, and the applier of desired objects."""

@@ -1,7 +1,5 @@
-"""The API server, as far as the operator needs it: a thin face of the official client.
-
-Paths are known, so nothing is discovered; objects stay the JSON that they are.
-"""
+"""A thin client of the API server on top of the official one. Paths are known, so there is no
+discovery; objects stay JSON."""
 
 import contextlib
 import json
@@ -15,15 +13,15 @@ from kubernetes.aio.client import ApiClient
 from pillion_operator.cluster.types import Object, ResourceType, type_of
 from pillion_operator.names import FIELD_MANAGER
 
-#: Objects to a page of a list.
+#: Objects per page.
 PAGE = 500
-#: Seconds until a request is given up.
+#: Request timeout in seconds.
 REQUEST_TIMEOUT = 30
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-#: What documents come as; a set of keys in nothing but the latter.
+#: JWK Sets come only as the second.
 DOCUMENTS = "application/json, application/jwk-set+json"
 
 
@@ -31,7 +29,7 @@ class ApiError(Exception):
     def __init__(
         self, status: int, reason: str, message: str, *, retry_after: float | None = None
     ) -> None:
-        """``status`` is that of HTTP, ``reason`` the API server's CamelCase word (``Conflict``)."""
+        """``reason`` is the API server's CamelCase word, such as ``Conflict``."""
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
@@ -40,31 +38,29 @@ class ApiError(Exception):
 
 
 class NotFound(ApiError):
-    """There is no such object, or its namespace or kind is gone."""
+    """The object, its namespace or its kind does not exist."""
 
 
 class Conflict(ApiError):
-    """Somebody else has written the object meanwhile, or it is there already."""
+    """The object has changed meanwhile, or exists already."""
 
 
-#: What a request may fail with: the API server refuses, or it cannot be reached.
+#: The API server refuses, or is unreachable.
 FAILURES = (ApiError, aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Api:
-    """The API server. All methods raise ApiError where it refuses, and OSError-like client errors
-    (``aiohttp.ClientError``, ``TimeoutError``) where it cannot be reached.
-    """
+    """The API server. All methods raise ApiError when it refuses, and connection errors (see
+    ``FAILURES``) when it is unreachable."""
 
     def __init__(self, client: ApiClient, *, may_write: Callable[[], bool] = lambda: True) -> None:
-        """``may_write``: asked before each request that writes; ApiError where it says no."""
+        """``may_write`` is checked before each write; False raises ApiError."""
         self._client = client
         self._may_write = may_write
-        #: Requests that write, by verb: what a change costs.
         self.writes = dict.fromkeys(("apply", "patch", "create", "replace", "delete"), 0)
 
     def only_while(self, may_write: Callable[[], bool]) -> "Api":
-        """The same API server, for one who writes only while ``may_write`` says so."""
+        """A copy for a caller that writes only while ``may_write`` returns True."""
         other = Api(self._client, may_write=may_write)
         other.writes = self.writes
         return other
@@ -76,9 +72,7 @@ class Api:
             return None
 
     async def served(self, api_version: str) -> frozenset[str]:
-        """The plural names of the kinds that are served under an API version; none where it is
-        not known.
-        """
+        """The plural names of the served kinds of an API version; empty if it is unknown."""
         try:
             answer = await self._request("get", f"/apis/{api_version}")
         except NotFound:
@@ -86,8 +80,8 @@ class Api:
         return frozenset(resource["name"] for resource in answer["resources"])
 
     async def writable(self, api_version: str) -> frozenset[str]:
-        """The plural names of the kinds of which objects can be made: of one whose definition is
-        being deleted, none can."""
+        """The plural names of the kinds whose objects can be created: not those with a definition
+        that is being deleted."""
         try:
             answer = await self._request("get", f"/apis/{api_version}")
         except NotFound:
@@ -97,7 +91,6 @@ class Api:
     async def list(
         self, kind: ResourceType, namespace: str | None = None, *, label_selector: str | None = None
     ) -> list[Object]:
-        """All objects of a namespace, or of the cluster, page by page."""
         items: list[Object] = []
         token: str | None = None
         while True:
@@ -112,12 +105,11 @@ class Api:
                 return items
 
     async def document(self, path: str) -> bytes:
-        """What the API server answers under a path that is no object's."""
-        # Keys of tokens are application/jwk-set+json, which plain JSON does not stand for.
+        # Plain JSON does not include application/jwk-set+json.
         return await self._answer("get", path, accept="*/*")
 
     async def apply(self, body: Object) -> Object:
-        """Make the object so, by server-side apply; what others own is taken over."""
+        """Server-side apply; takes over fields of other owners."""
         metadata = body["metadata"]
         self.writes["apply"] += 1
         return await self._request(
@@ -137,7 +129,7 @@ class Api:
         *,
         subresource: str = "",
     ) -> Object:
-        """Change an object: a JSON object is a merge patch, a list a JSON patch."""
+        """A JSON object is a merge patch, a list a JSON patch."""
         content_type = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH
         path = kind.path(namespace, name) + (f"/{subresource}" if subresource else "")
         self.writes["patch"] += 1
@@ -151,10 +143,8 @@ class Api:
         path: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Make a new object. ``path`` stands for subresources, such as a pod's eviction.
-
-        ``dry_run``: it is only returned as it would be, after all admission.
-        """
+        """``path`` names a subresource, such as a pod's eviction. With ``dry_run`` the API server
+        only returns the object as admission would leave it."""
         place = namespace or body["metadata"].get("namespace")
         self.writes["create"] += 1
         return await self._request(
@@ -165,7 +155,7 @@ class Api:
         )
 
     async def replace(self, body: Object) -> Object:
-        """Write an object whole. With its resourceVersion, Conflict says that it has changed."""
+        """With a resourceVersion, raises Conflict if the object has changed."""
         metadata = body["metadata"]
         self.writes["replace"] += 1
         path = type_of(body).path(metadata.get("namespace"), metadata["name"])
@@ -174,7 +164,7 @@ class Api:
     async def delete(
         self, kind: ResourceType, namespace: str | None, name: str, *, uid: str | None = None
     ) -> None:
-        """Delete an object, if it still has this ``uid``; one that is gone already is no error."""
+        """Delete an object if it still has this ``uid``; a missing one is no error."""
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
@@ -225,16 +215,16 @@ def _api_error(
         reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
         retry_after = (told.get("details") or {}).get("retryAfterSeconds")
     except (ValueError, AttributeError):
-        # Something between here and the API server may answer what is no Status at all.
+        # A proxy may answer something other than a Status.
         message = content.decode(errors="replace")[:300]
         reason, retry_after = phrase or "", None
     if retry_after is None:
-        # The API server's own flow control says it in the header alone, and in plain text.
+        # The API server's flow control answers plain text, and says it in the header only.
         retry_after = _seconds(headers.get("Retry-After"))
     kind = {404: NotFound, 409: Conflict}.get(status, ApiError)
     return kind(status, reason, message, retry_after=retry_after)
 
 
 def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; its other form, a date, is not used by API servers."""
+    """API servers never use the header's other form, a date."""
     return float(header) if header is not None and header.isdecimal() else None

@@ -1,9 +1,6 @@
-"""The objects of one IndicationService, made as desired: written where they differ, and only there.
-
-Every object carries a digest of its desired state. So a field that is no longer desired is noticed
-after a restart too, though nothing that is still desired differs, and what was changed by others
-is told from what we want to change ourselves.
-"""
+"""Applies the objects of one IndicationService, and writes only what differs. Each object carries a
+digest of its desired state, which after a restart still shows removed fields, and tells changes by
+others from changes of the desired state."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,22 +14,20 @@ from pillion_operator.cluster.repairs import FORGOTTEN_AFTER, Repairs
 from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, Object, type_of
 from pillion_operator.names import APPLIED_ANNOTATION, INSTALLATION_ANNOTATION, SERVICE_LABEL
 
-#: An object that is to be new is applied under this version, which no object ever has: etcd gives
-#: 1 to its empty store. So what is there already, and unknown here, answers 409.
+#: A new object is applied with this version, which no object ever has (etcd gives 1 to its empty
+#: store), so an unknown existing one answers 409.
 NEVER = "1"
-#: Attempts to write one object that others make and delete meanwhile.
 ATTEMPTS = 3
-#: The fields that are named of a repair.
 MOST_FIELDS = 5
-#: Seconds in which a watch shows what was written.
+#: Seconds within which a watch shows a write.
 ECHO = 60.0
-#: What one service can need less of while it lives. Of anything else the operator has no right to
-#: delete: it goes with its service, by the garbage collector.
+#: The kinds that a service may need fewer of during its life. The garbage collector deletes all
+#: others with the service.
 PRUNED = frozenset((SECRET.kind, NETWORK_POLICY.kind))
 
 
 class Refused(Exception):
-    """An object cannot be made as desired; trying again does not help. The text is for users."""
+    """An object cannot be applied, and a retry does not help. The text is for users."""
 
     def __init__(self, body: Object, message: str) -> None:
         metadata = body["metadata"]
@@ -43,48 +38,46 @@ class Refused(Exception):
 
 
 class NotOurs(Refused):
-    """There is an object of that name that belongs to somebody else. It is left as it is."""
+    """An object of that name belongs to somebody else; it stays as it is."""
 
 
-class Invalid(Refused):
-    """The API server takes no such object, or not such a change of it."""
+class Invalid(Refused): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """An object was not as it had been made, and is again."""
+    """An object that others changed or deleted was restored."""
 
     body: Object
-    #: The paths of some of the fields that differed; none where the object was gone.
+    #: Some of the changed fields; empty if the object was gone.
     fields: tuple[str, ...]
-    #: How often in a row, this one included.
+    #: Consecutive repairs, including this one.
     times: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    #: Objects written, deletions apart.
+    #: Without deletions.
     written: int = 0
     pruned: int = 0
-    #: What cannot be made. Nothing is pruned then.
+    #: Objects that cannot be applied. If there are any, nothing is pruned.
     refused: tuple[Refused, ...] = ()
-    #: Seconds until what somebody keeps changing may be repaired again; None: nothing waits.
+    #: Seconds until the next repair of a contested object; None: none waits.
     retry_after: float | None = None
-    #: Another installation of the operator that has overwritten objects of late; empty: none.
+    #: Another installation of the operator that recently overwrote objects; or empty.
     rival: str = ""
-    #: Seconds until it is forgotten, if it does no more; None: there is none.
+    #: Seconds until it is forgotten, unless it writes again; None: there is none.
     rival_for: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    #: Of the desired state.
     digest: str
     uid: str
-    #: The live object's resourceVersion when it was written, and when that was (monotonic).
+    #: The live object's resourceVersion after the write, and its (monotonic) time.
     version: str
     at: float
-    #: The fields that the API server does not keep as they are desired: no use to write them again.
+    #: The fields that the API server does not keep as desired; not written again.
     tolerated: frozenset[Difference]
 
 
@@ -93,9 +86,9 @@ class _Memory:
     uid: str
     made: dict[Identity, _Made] = field(default_factory=dict)
     repairs: dict[Identity, Repairs] = field(default_factory=dict)
-    #: The uids that were deleted and that the watch still shows.
+    #: Deleted uids that the watch still shows.
     pruned: set[str] = field(default_factory=set)
-    #: Another installation that has overwritten an object, and when that was found (monotonic).
+    #: An installation that overwrote an object, and when that was found (monotonic).
     rival: str = ""
     rival_at: float = float("-inf")
 
@@ -104,8 +97,8 @@ class Applier:
     def __init__(
         self, api: Api, *, installation: str, clock: Clock, repaired: Callable[[Repair], None]
     ) -> None:
-        """``installation`` tells this one from others of the cluster, ``repaired`` is told of every
-        repair of what others changed or deleted."""
+        """``installation`` identifies this one in the cluster; ``repaired`` is called for each
+        repair of others' changes."""
         self._api = api
         self._installation = installation
         self._clock = clock
@@ -117,9 +110,8 @@ class Applier:
     ) -> Applied:
         """Write the ``desired`` objects of ``owner`` that differ, and delete its others.
 
-        ``live`` is what is known of the namespace: all of the owner's children, maybe a little
-        behind the truth, and maybe more. Raises what :class:`Api` raises; what was done until then
-        is not done again.
+        ``live`` has all children of the owner, may lag, and may have more. Raises the errors of
+        :class:`Api`; completed writes are not repeated.
         """
         memory = self._memory(owner)
         there = {identity(body): body for body in live}
@@ -152,7 +144,7 @@ class Applier:
         )
 
     def wrote(self, body: Object) -> bool:
-        """Whether an object is just as this process has written it last: no news of it."""
+        """Whether an object equals this process's last write of it."""
         metadata = body["metadata"]
         service = (metadata.get("labels") or {}).get(SERVICE_LABEL, "")
         memory = self._memories.get((metadata.get("namespace", ""), service))
@@ -171,25 +163,25 @@ class Applier:
         return known
 
     def _is_behind(self, wanted: "_Pass", live: Object | None) -> bool:
-        """Whether the watch has yet to show what was written. Not for ever: an etcd that was
-        restored goes on from older versions."""
+        """Whether the watch has yet to show a write. Bounded, because a restored etcd has older
+        versions."""
         last = wanted.last
         recent = last is not None and self._clock.monotonic() - last.at < ECHO
         return recent and wanted.behind(live)
 
     async def _bring(self, wanted: "_Pass", live: Object | None) -> bool | float:
-        """Whether the object was written, or the seconds until it may be."""
+        """Return whether it was written, or the seconds until it may be."""
         wanted.check(live)
         if self._is_behind(wanted, live):
             if wanted.made is not None:
                 return False
-            # What is seen may be just as desired, and is not what stands there by now.
+            # The watch may show the desired state although the object has changed since.
             await self._write(wanted, live)
             return True
         if not wanted.lacking(live):
             return False
         if live is None and wanted.made is not None:
-            # The watch may not have shown yet what was made a moment ago.
+            # The watch may not show a recent object yet.
             live = await self._look(wanted)
             wanted.check(live)
             if not wanted.lacking(live):
@@ -210,7 +202,7 @@ class Applier:
         try:
             result = await self._write(wanted, live)
         except Conflict:
-            # Somebody writes at the same moment: that is an attempt, too.
+            # A concurrent write counts as an attempt.
             wanted.memory.repairs[wanted.key] = repairs
             raise
         wanted.memory.repairs[wanted.key] = repairs
@@ -235,11 +227,8 @@ class Applier:
         return result
 
     async def _applied_alone(self, wanted: "_Pass", live: Object | None) -> Object:
-        """Apply, and take out the surplus of others, which applying leaves there.
-
-        Both from the start where somebody writes in between: what is returned holds nothing of
-        theirs, so what differs in it is what the API server does not keep.
-        """
+        """Apply, and remove others' additions, which apply leaves. A concurrent write restarts
+        both, so any difference in the result is one that the API server does not keep."""
         for attempt in range(1, ATTEMPTS + 1):
             result = await self._apply(wanted, live)
             extra = without_surplus(wanted.body, result)
@@ -262,7 +251,7 @@ class Applier:
         raise AssertionError("the last attempt returns or raises")
 
     async def _apply(self, wanted: "_Pass", live: Object | None) -> Object:
-        """Apply to the very object that was seen, or to none: never to one of somebody else."""
+        """Apply to exactly the object that was seen, or to none: never to somebody else's."""
         uid, last = _uid(live), wanted.last_uid
         for attempt in range(1, ATTEMPTS + 1):
             condition = {"resourceVersion": NEVER} if uid is None else {"uid": uid}
@@ -270,7 +259,7 @@ class Applier:
             try:
                 return await self._api.apply({**wanted.body, "metadata": metadata})
             except ApiError as error:
-                # 422 also answers a uid that is no longer that of the object.
+                # 422 also answers a changed uid.
                 if error.status not in (409, 422):
                     raise
                 found = await self._look(wanted)
@@ -278,23 +267,23 @@ class Applier:
                 if _uid(found) == uid:
                     if error.status == 422:
                         raise Invalid(wanted.body, _why(wanted.body, error)) from error
-                    # Told twice: a conflict of the moment is not somebody else's object.
+                    # Twice: a conflict of the moment is no foreign object.
                     if last is None and attempt > 1:
                         raise wanted.not_ours() from None
                 if attempt == ATTEMPTS:
                     raise
-                # What this process made may have lost its labels, and so be out of sight.
+                # An object of this process may have lost its labels, and so left the watch.
                 uid, last = _uid(found) or (last if uid is None else None), None
         raise AssertionError("the last attempt returns or raises")
 
     async def _look(self, wanted: "_Pass") -> Object | None:
-        """The live object, if it carries our labels: no other Secret is ever read."""
+        """Return the live object if it has our labels: no other Secret is ever read."""
         kind = type_of(wanted.body)
         labels = selector(wanted.owner)
         namespace = wanted.body["metadata"]["namespace"]
         for body in await self._api.list(kind, namespace, label_selector=labels):
             if body["metadata"]["name"] == wanted.body["metadata"]["name"]:
-                # The items of a list do not say what they are.
+                # List items lack apiVersion and kind.
                 return {**body, "apiVersion": kind.api_version, "kind": kind.kind}
         return None
 
@@ -331,8 +320,6 @@ class Applier:
 
 
 class _Pass:
-    """One desired object, and what is to be thought of its live state."""
-
     def __init__(self, owner: Object, memory: _Memory, body: Object) -> None:
         self.owner = owner
         self.memory = memory
@@ -340,15 +327,13 @@ class _Pass:
         self.key = identity(body)
         self.digest: str = body["metadata"]["annotations"][APPLIED_ANNOTATION]
         made = memory.made.get(self.key)
-        #: What this process has made under that name, of whatever desired state.
+        #: The last write under that name, of any desired state.
         self.last = made
-        #: Its uid, whatever became of it.
         self.last_uid = made.uid if made is not None else None
-        #: What this process has made of just this desired state.
         self.made = made if made is not None and made.digest == self.digest else None
 
     def check(self, live: Object | None) -> None:
-        """Raise NotOurs where ``live`` belongs to somebody else."""
+        """Raise NotOurs if ``live`` belongs to somebody else."""
         if live is not None and not (belongs(live, self.owner) or adoptable(live, self.owner)):
             raise self.not_ours()
 
@@ -361,27 +346,26 @@ class _Pass:
         )
 
     def lacking(self, live: Object | None) -> tuple[Difference, ...]:
-        """The fields that writing might bring about."""
         if live is None:
             return (Difference("", ""),)
         tolerated = self.made.tolerated if self.made is not None else frozenset()
         return tuple(one for one in differences(self.body, live) if one not in tolerated)
 
     def behind(self, live: Object | None) -> bool:
-        """Whether the watch has not yet shown what was written; versions of a kind are in order."""
+        """Whether the watch lags behind the last write; versions of a kind are ordered."""
         if live is None or self.last is None or _uid(live) != self.last.uid:
             return False
         return int(live["metadata"]["resourceVersion"]) < int(self.last.version)
 
     def made_before(self, live: Object | None) -> bool:
-        """Whether it was as desired, so that somebody else has changed it."""
+        """Whether it was as desired before, so somebody else has changed it."""
         annotations = (live or {}).get("metadata", {}).get("annotations") or {}
         return self.made is not None or annotations.get(APPLIED_ANNOTATION) == self.digest
 
 
 def _stamped(body: Object, installation: str) -> Object:
     made = _annotated(body, INSTALLATION_ANNOTATION, installation)
-    # The digest knows the installation: whatever another one has left is taken over, not repaired.
+    # The digest includes the installation: another one's objects are taken over, not repaired.
     return _annotated(made, APPLIED_ANNOTATION, digest(made))
 
 
@@ -392,7 +376,6 @@ def _annotated(body: Object, name: str, value: str) -> Object:
 
 
 def installation_of(body: Object | None) -> str:
-    """The installation of the operator that has written an object last; empty: not known."""
     annotations = (body or {}).get("metadata", {}).get("annotations") or {}
     return str(annotations.get(INSTALLATION_ANNOTATION, ""))
 
@@ -403,6 +386,6 @@ def _uid(body: Object | None) -> str | None:
 
 def _why(body: Object, error: ApiError) -> str:
     if body["kind"] == "Secret":
-        # The API server's text may quote the value that it refuses.
+        # The API server's text may quote the refused value.
         return "the API server refuses it; delete the Secret, it is made anew"
     return f"the API server refuses it: {error.message}"

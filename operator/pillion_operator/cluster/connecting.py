@@ -1,4 +1,4 @@
-"""The way to the API server: in a pod its service account, elsewhere a kubeconfig."""
+"""Connects to the API server by a pod's service account or a kubeconfig."""
 
 import asyncio
 import os
@@ -12,7 +12,6 @@ from kubernetes.aio.config import kube_config
 
 from pillion_operator.cluster.api import Api
 
-#: What the client raises for a kubeconfig, besides its own error: no YAML, and no mappings in it.
 _UNREADABLE = (
     kube_config.yaml.YAMLError,  # type: ignore[attr-defined]
     AttributeError,
@@ -22,16 +21,16 @@ _UNREADABLE = (
 
 
 async def connect(kubeconfig: Path | None, *, context: str | None) -> Configuration:
-    """The client's configuration. Without ``kubeconfig`` a pod's own service account is taken,
-    whose token is read anew as it rotates, else ``KUBECONFIG`` or ``~/.kube/config``.
+    """Return the client's configuration. Without ``kubeconfig``: the pod's service account, whose
+    token is reread as it rotates, else ``KUBECONFIG`` or ``~/.kube/config``.
 
-    Raises ValueError or OSError, which say what is missing.
+    Raises ValueError or OSError with the cause.
     """
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _in_pod()
     named = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
     if not await asyncio.to_thread(_any_exists, named):
-        # The library would log a warning of its own, and then call the file invalid.
+        # The library would log a warning and call the file invalid.
         raise ValueError(
             f"there is no kubeconfig {named}; name one with --kubeconfig, or run in a pod"
         )
@@ -68,9 +67,6 @@ def _in_pod() -> Configuration:
 
 @asynccontextmanager
 async def connected(kubeconfig: Path | None, *, context: str | None = None) -> AsyncIterator[Api]:
-    """The API server while the context lasts: a pod's own, else that of the kubeconfig.
-
-    Raises ValueError or OSError, which say what is missing.
-    """
+    """The API server inside the context. Raises ValueError or OSError with the cause."""
     async with ApiClient(await connect(kubeconfig, context=context)) as client:
         yield Api(client)

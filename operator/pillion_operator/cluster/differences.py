@@ -1,9 +1,8 @@
-"""Where a live object is not as it should be. Pure.
+"""Compares live objects with desired ones. Pure.
 
-What is not mentioned in the desired object belongs to others (the API server's defaults, other
-field managers) and is no difference, except for surplus: an addition that changes the object's
-meaning. A further label in a selector selects nothing; a further container runs beside a deliverer.
-Such maps and lists are the operator's alone.
+Fields that the desired object does not mention belong to others (defaults, other field managers)
+and are no difference. The exception is surplus: additions that change the object's meaning, such as
+a label in a selector or another container. The operator owns those maps and lists whole.
 """
 
 import hashlib
@@ -16,14 +15,13 @@ from typing import Any
 from pillion_operator.cluster.types import Object
 from pillion_sidecar.config.schema.fields import QUANTITY, amount
 
-#: The maps and fields whose values are quantities, which the API server rewrites ("1000m" is "1").
+#: Maps and fields of quantities, which the API server normalizes ("1000m" to "1").
 _QUANTITY_MAPS = frozenset({"requests", "limits"})
 _QUANTITIES = frozenset({"sizeLimit"})
-#: The maps that are taken whole, by their field.
+#: Maps that the operator owns whole, by field.
 _SELECTORS = frozenset({"selector", "matchLabels", "podSelector"})
-#: The lists that are taken whole, by their field; their elements have names.
+#: Lists that the operator owns whole, by field; their elements have names.
 _LISTS = ("containers", "initContainers", "volumes", "ports")
-#: The kinds whose ``data`` is mounted into deliverers.
 _MOUNTED = frozenset({"Secret", "ConfigMap"})
 
 
@@ -31,25 +29,23 @@ _MOUNTED = frozenset({"Secret", "ConfigMap"})
 class Difference:
     #: ``spec.template.spec.containers[pillion-deliverer].image``
     path: str
-    #: A digest of what is there instead; empty where nothing is. Never the value, which may be
-    #: secret.
+    #: A digest of the live value, which may be secret; empty if there is none.
     live: str
 
 
 def differences(desired: Object, live: Object) -> tuple[Difference, ...]:
-    """All fields in which the live object is not as desired, in the order of the desired one."""
+    """All differing fields, in the order of the desired object."""
     extra = (Difference(path, digest(there)) for path, there in surplus(desired, live))
     return (*_of_map(desired, live, ""), *extra)
 
 
 def digest(value: Any) -> str:
-    """The same for equal JSON values; of an object, its desired state in one word."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def same_quantity(one: Any, other: Any) -> bool:
-    """Whether two quantities, as strings or whole numbers, stand for the same amount."""
+    """Both may be strings or whole numbers."""
     if one == other:
         return True
     both = (one, other)
@@ -91,7 +87,7 @@ def _of_list(desired: Sequence[Any], live: Sequence[Any], path: str) -> Iterator
 
 def _same(desired: Any, live: Any) -> bool:
     if live is None:
-        # The API server leaves out what is empty.
+        # The API server omits empty values.
         return desired is None or (isinstance(desired, Mapping | list | tuple) and not desired)
     # True == 1 in Python, not in JSON.
     return type(desired) is type(live) and bool(desired == live)
@@ -102,7 +98,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _by_key(elements: Sequence[Any]) -> dict[Any, Any] | None:
-    """The elements by the key under which server-side apply merges them; None without one."""
+    """The elements by their server-side apply merge key; None without one."""
     for key in ("uid", "name"):
         if all(isinstance(one, Mapping) and isinstance(one.get(key), str) for one in elements):
             keyed = {element[key]: element for element in elements}
@@ -117,12 +113,11 @@ def _below(path: str, key: str) -> str:
 
 
 def surplus(desired: Object, live: Object) -> tuple[tuple[str, Any], ...]:
-    """The paths of what should not be there, each with what is there."""
     return tuple((path, there) for path, there, _ in _surplus(desired, live))
 
 
 def without_surplus(desired: Object, live: Object) -> dict[str, Any]:
-    """The merge patch that takes the surplus out; empty where there is none."""
+    """A merge patch that removes the surplus; empty if there is none."""
     patch: dict[str, Any] = {}
     for _, _, place in _surplus(desired, live):
         *above, last = place
@@ -134,7 +129,6 @@ def without_surplus(desired: Object, live: Object) -> dict[str, Any]:
 
 
 def _kept(desired: Object, live: Object, place: tuple[str, ...]) -> Any:
-    """What a place of the patch says: a list without its surplus, None for a key of a map."""
     wanted: Any = desired
     there: Any = live
     for name in place:
@@ -162,7 +156,7 @@ def _surplus(
 
 
 def _with_defaults(desired: Object, live: Object, place: tuple[str, ...]) -> Object:
-    """With what is empty where it is not desired at all."""
+    """Add the fields that hold surplus, empty, where the desired object lacks them."""
     if not place and desired.get("kind") in _MOUNTED:
         return {"data": {}, **desired}
     if "containers" in desired:

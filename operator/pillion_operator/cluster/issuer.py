@@ -1,8 +1,6 @@
-"""The API server as the issuer of service-account tokens: who it says it is, and its public keys.
-
-OpenID Connect Discovery 1.0 (4.2) and RFC 7517, as Kubernetes serves both. Every service account
-may read them, unless the role ``system:service-account-issuer-discovery`` was taken away.
-"""
+"""Reads the issuer and the public keys of service-account tokens from the API server. OpenID
+Connect Discovery 1.0 (4.2) and RFC 7517. Every service account may read them, unless the role
+``system:service-account-issuer-discovery`` was removed."""
 
 import json
 import logging
@@ -21,45 +19,42 @@ logger = logging.getLogger("pillion.operator")
 CONFIGURATION_PATH = "/.well-known/openid-configuration"
 KEYS_PATH = "/openid/v1/jwks"
 
-#: Bytes of one answer, keys in it, and characters of the issuer and of a key's member.
+#: Maximum bytes of an answer and keys in it, and characters of the issuer and of a key's member.
 MOST_BYTES = 32 * 1024
 MOST_KEYS = 32
 MOST_ISSUER = 2048
 MOST_MEMBER = 2048
-#: The kinds of key that Kubernetes signs with, and the members that make up the public key (RFC
-#: 7518, 6.2.1 and 6.3.1). Whatever else stands in a key goes no further.
+#: The types of key that Kubernetes signs with and their public members (RFC 7518, 6.2.1 and 6.3.1);
+#: all other members are dropped.
 _PUBLIC = {"RSA": ("n", "e"), "EC": ("crv", "x", "y")}
 _COMMON = ("kid", "alg", "use")
-#: Seconds between two refreshes, and after one that failed. A cluster that changes its key goes on
-#: verifying by the old one for at least as long as its tokens live.
+#: Seconds between two refreshes, and after a failed one. A cluster that changes its key verifies by
+#: the old one for at least the lifetime of its tokens.
 INTERVAL = 300.0
 RETRY = 15.0
-#: The share by which either varies at random, so that operators do not read together.
+#: Random share of either interval, so that operators do not read together.
 SPREAD = 0.1
 
 
 class BadIssuer(ValueError):
-    """The API server says nothing of its tokens that they could be verified with."""
+    """The API server publishes nothing that tokens could be verified with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenIssuer:
-    """With what service-account tokens of this cluster are verified."""
-
-    #: What they say as ``iss``.
     issuer: str
-    #: The public keys, as JWK, in the order of their ``kid``.
+    #: JWKs in the order of their ``kid``.
     keys: tuple[Mapping[str, str], ...]
 
 
 async def read_issuer(api: Api) -> TokenIssuer:
-    """Ask the API server. Raises BadIssuer, and what :class:`Api` raises."""
+    """Raises BadIssuer, and the errors of :class:`Api`."""
     configuration = await api.document(CONFIGURATION_PATH)
     return parse_issuer(configuration, await api.document(KEYS_PATH))
 
 
 def parse_issuer(configuration: bytes, keys: bytes) -> TokenIssuer:
-    """Read both answers; raises BadIssuer."""
+    """Raises BadIssuer."""
     issuer = _object(configuration, CONFIGURATION_PATH).get("issuer")
     if not isinstance(issuer, str) or not 0 < len(issuer) <= MOST_ISSUER:
         raise BadIssuer(f"{CONFIGURATION_PATH} names no issuer")
@@ -73,7 +68,6 @@ def parse_issuer(configuration: bytes, keys: bytes) -> TokenIssuer:
 
 
 def token_keys(issuer: TokenIssuer, *, namespace: str, audience: str) -> bytes:
-    """The file that a gateway of ``namespace`` verifies tokens with, in JSON."""
     document = {
         "issuer": issuer.issuer,
         "audience": audience,
@@ -84,7 +78,7 @@ def token_keys(issuer: TokenIssuer, *, namespace: str, audience: str) -> bytes:
 
 
 class IssuerKeeper:
-    """The token issuer, as last read; a failed refresh keeps it."""
+    """Keeps the last token issuer when a refresh fails."""
 
     def __init__(
         self,
@@ -95,8 +89,8 @@ class IssuerKeeper:
         changed: Callable[[], None],
         reads: Counter,
     ) -> None:
-        """``draw`` gives a number from 0 to 1; ``changed`` is called for each change of what is
-        known; ``reads`` has the label ``result``: read or failed."""
+        """``draw`` returns a number from 0 to 1; ``reads`` has the label ``result``: read or
+        failed."""
         self._api = api
         self._clock = clock
         self._draw = draw
@@ -106,20 +100,18 @@ class IssuerKeeper:
         self._failed = False
 
     def token_keys(self, namespace: str) -> bytes | None:
-        """The file for the gateways of a namespace; None as long as nothing is known."""
+        """None before the first successful read."""
         if self._issuer is None:
             return None
         return token_keys(self._issuer, namespace=namespace, audience=TOKEN_AUDIENCE)
 
     async def run(self) -> None:
-        """Refresh for ever, first after one interval."""
         while True:
             pause = RETRY if self._failed else INTERVAL
             await self._clock.sleep(pause * (1.0 + SPREAD * (2.0 * self._draw() - 1.0)))
             await self.look()
 
     async def look(self) -> None:
-        """Refresh once; a failure is logged."""
         try:
             issuer = await read_issuer(self._api)
         except (*FAILURES, BadIssuer) as error:
@@ -152,7 +144,7 @@ def _object(content: bytes, path: str) -> dict[str, Any]:
 
 
 def _public(key: Any) -> dict[str, str] | None:
-    """The public part of one key; None for one that no token is verified with."""
+    """The public part of a key; None for one that verifies no token."""
     if not isinstance(key, dict) or key.get("use", "sig") != "sig":
         return None
     members = _PUBLIC.get(str(key.get("kty")))

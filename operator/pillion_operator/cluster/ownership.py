@@ -6,7 +6,7 @@ from typing import Any
 from pillion_operator.cluster.types import STATEFUL_SET, Object, ResourceType
 from pillion_operator.names import APPLIED_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 
-#: (kind, namespace, name): what an object is, whatever becomes of it.
+#: (kind, namespace, name).
 Identity = tuple[str, str, str]
 
 
@@ -25,11 +25,8 @@ def selector(owner: Object) -> str:
 
 
 def owner_reference(owner: Object) -> Object:
-    """The controller reference by which the garbage collector deletes what is made for an owner.
-
-    It does not block the owner's deletion: that would take another right where the API server
-    enforces it (OwnerReferencesPermissionEnforcement).
-    """
+    """The controller reference for the garbage collector. Not blocking the owner's deletion, which
+    may need another right (OwnerReferencesPermissionEnforcement)."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -41,8 +38,7 @@ def owner_reference(owner: Object) -> Object:
 
 
 def belongs(body: Object, owner: Object) -> bool:
-    """Whether an object was made for this very IndicationService, not for an earlier one of its
-    name or by somebody else."""
+    """Whether this very IndicationService owns an object, not an earlier one of its name."""
     metadata = body["metadata"]
     labels = metadata.get("labels") or {}
     if any(labels.get(key) != value for key, value in labels_of(owner["metadata"]["name"]).items()):
@@ -54,12 +50,11 @@ def belongs(body: Object, owner: Object) -> bool:
 
 
 def adoptable(body: Object, owner: Object) -> bool:
-    """Whether an object was made for this IndicationService and has lost its label or its owner,
-    or was made for an earlier one of its name: it carries the operator's mark and the service's
-    label, and nobody else controls it.
+    """Whether an object has lost its label or owner, or is of an earlier service of this name: it
+    has the operator's mark and the service's label, and no other controller.
 
-    Where the definition was deleted and applied again, the garbage collector may leave what an
-    earlier service owned for minutes. Not so a StatefulSet, of which much cannot be changed.
+    After a definition is deleted and applied again, the garbage collector may leave such objects
+    for minutes. A StatefulSet is excluded: much of it cannot be changed.
     """
     metadata = body["metadata"]
     service = owner["metadata"]["name"]
@@ -95,7 +90,6 @@ def managed(
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The head of an object that is made for ``service`` and goes with it."""
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": service["metadata"]["namespace"],

@@ -1,4 +1,4 @@
-"""The kinds of object that the operator deals with, and where the API server keeps them."""
+"""The kinds of object that the operator uses, and their API paths."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,8 @@ from typing import Any
 
 from pillion_sidecar.config.schema import GROUP, KINDS, VERSION
 
-#: A JSON object, as the API server sends and takes it.
 Object = Mapping[str, Any]
 
-#: The phases of a pod in which no container runs any more.
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -73,7 +71,7 @@ _KNOWN = (
 
 
 def type_of(body: Object) -> ResourceType:
-    """The type of an object; raises KeyError for one that the operator never deals with."""
+    """Raises KeyError for a kind that the operator does not use."""
     named = (body["apiVersion"], body["kind"])
     for known in _KNOWN:
         if (known.api_version, known.kind) == named:
@@ -86,5 +84,5 @@ def our_type(kind: str) -> ResourceType:
 
 
 def has_ended(pod: Object | None) -> bool:
-    """Whether no container of the pod runs; None stands for a pod that is gone."""
+    """Whether no container runs; None is a pod that is gone."""
     return pod is None or (pod.get("status") or {}).get("phase") in _FINISHED

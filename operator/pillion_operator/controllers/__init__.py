@@ -1,1 +1,1 @@
-"""From what is known of the cluster to what is written: one level-based reconcile for each kind."""
+"""The level-based reconciles, one for each kind."""

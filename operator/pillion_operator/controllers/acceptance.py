@@ -22,7 +22,7 @@ from pillion_sidecar.config.problems import INTERNAL_ERROR
 
 
 def verdict_of(context: Context, body: Object, services: Iterable[Key]) -> Verdict | None:
-    """Whether an object is accepted; None where a service's own reconcile has to come first."""
+    """The verdict on an object; None until its service's own reconcile has run."""
     key = key_of(body)
     if key.kind == SUBSCRIPTION:
         return _of_subscription(context, body)
@@ -63,7 +63,7 @@ def _of_subscription(context: Context, body: Object) -> Verdict | None:
     relaying = context.states.get(gateway)
     if relaying is None or not relaying.evaluation.verdict.accepted:
         return verdict if relaying is not None else None
-    # What the gateway makes of it: it is the one that delivers.
+    # The gateway delivers, so its verdict counts.
     return relaying.evaluation.relayed.get(key.name)
 
 
@@ -77,7 +77,6 @@ def _no_service(name: str) -> Verdict:
 
 
 def gateway_of(subscription: Object, *, store: Store) -> Key | None:
-    """The service whose gateway delivers for a subscription of another one; None: nobody else."""
     namespace = subscription["metadata"]["namespace"]
     service = store.get(Key(SERVICE, namespace, service_of(subscription)))
     name = ((subscription.get("spec") or {}).get("destinationRef") or {}).get("name", "")

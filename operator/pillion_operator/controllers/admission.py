@@ -1,8 +1,5 @@
-"""What is wrong with a resource that is about to be stored, and what is only strange.
-
-Refused is what no later change elsewhere can mend: a query, an address, the classes of a service.
-What may be on its way, such as a missing reference, is a warning; conditions say it later, too.
-"""
+"""Validates a resource before it is stored. Refuses what no change elsewhere can fix: a query, an
+address, a service's classes. A missing reference, which may still come, is only a warning."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,31 +35,27 @@ from pillion_sidecar.config.parsing import Resource
 from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
 from pillion_sidecar.config.resolving import DEFAULT_SERVICE
 
-#: Services with which a filter is tried, subscriptions that are looked at for a destination, and
-#: services that are compared with one: whoever applies waits for it.
+#: Bounds, for the sake of the waiting client: services that a filter is checked with, subscriptions
+#: read for a destination, and services compared with one.
 _MOST_SERVICES = 20
 _MOST_SUBSCRIPTIONS = 1_000
-#: Where the classes of ConfigMaps are complained of, beside a service's own.
+#: Fields under which problems of ConfigMaps' classes are reported.
 _OF_CLASSES = ("spec.mof", "spec.classes")
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    #: Why it must not be stored; empty: it may be.
     refusal: str = ""
     warnings: tuple[str, ...] = ()
 
 
 class Admission:
-    """Says of a resource whether it may be stored. Never waits."""
-
     def __init__(self, *, store: Store, parsing: Parsing, judge: Judge) -> None:
         self._store = store
         self._parsing = parsing
         self._judge = judge
 
     def of(self, body: Object, *, namespace: str) -> Opinion:
-        """The opinion on a resource of one of our kinds; it has a name."""
         around = Namespace(namespace, store=self._store, parsing=self._parsing)
         parsed = parse(body)
         if parsed.problems or parsed.resource is None:
@@ -78,7 +71,7 @@ class Admission:
                 return self._of_service(body, parsed, around)
 
     def _of_filter(self, resource: Resource, around: Namespace) -> Opinion:
-        """Right is what one of the services takes: its classes may be declared there."""
+        """A filter is valid if any service accepts it: its classes may be declared there."""
         judgements = [
             self._judge.judge([resource], secrets={}),
             *(
@@ -108,14 +101,12 @@ class Admission:
         assert parsed.resource is not None
         name = parsed.resource.name
         opinion = self._of_its_classes(body, parsed.resource, around)
-        # One that is not there yet is no other.
         gateways = gateways_named(body, namespace=around).values()
         wrong = (one.message for one in gateways if not one.accepted)
         opinion = _with(opinion, *wrong, *_overlaps(body, around))
         return _with(opinion, _short_retry({}, {name: body.get("spec") or {}}))
 
     def _of_its_classes(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
-        """Of a service by itself, with the classes of the ConfigMaps that it names."""
         spec = resource.spec
         elsewhere = bool(spec["mofFrom"])
         lacking = None
@@ -137,7 +128,6 @@ class Admission:
 
 
 def _services(around: Namespace) -> Iterator[Resource]:
-    """The services of a namespace that declare classes, as they stand with their MOF."""
     for name in sorted(around.bodies(SERVICE))[:_MOST_SERVICES]:
         parsed = around.parsed(SERVICE, name)
         if parsed is None or parsed.resource is None or parsed.problems:
@@ -159,10 +149,8 @@ def _about(resource: Resource, judgement: Judgement) -> list[Problem]:
 def _sorted_out(
     problems: tuple[Problem, ...] | list[Problem], *, soft: tuple[str, ...] = ()
 ) -> Opinion:
-    """What may be mended elsewhere, or is our own fault, is no reason to refuse.
-
-    ``soft`` is what further fields begin with that may be mended elsewhere.
-    """
+    """Divide problems into refusals and warnings: what can be fixed elsewhere, and internal errors,
+    refuse nothing. ``soft`` are the prefixes of further fields that can be fixed elsewhere."""
     mendable = [
         problem
         for problem in problems

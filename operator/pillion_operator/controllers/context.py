@@ -1,4 +1,4 @@
-"""What the controllers share: what is known of the cluster, and what acts on it."""
+"""The state and services that the controllers share."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,14 +24,11 @@ from pillion_operator.settings import OperatorSettings
 from pillion_operator.status.deliverers import is_deliverer
 from pillion_operator.store import Key, Store
 
-#: The longest timer, in seconds.
 LONGEST_TIMER = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One leader's."""
-
     settings: OperatorSettings
     api: Api
     clock: Clock
@@ -49,11 +46,11 @@ class Context:
     missed: MissedInjections
     authority: GatewayAuthority
     issuer: IssuerKeeper
-    #: The key from which the bearer tokens of deliverers are derived.
+    #: The bearer tokens of deliverers are derived from it.
     token_key: bytes
 
     def requeue(self, key: Key, seconds: float) -> None:
-        """Reconcile ``key`` again after ``seconds``, LONGEST_TIMER at most."""
+        """After LONGEST_TIMER at most."""
         self.queue.add(key, delay=min(seconds, LONGEST_TIMER))
 
     def namespace(self, name: str) -> Namespace:
@@ -63,7 +60,7 @@ class Context:
         return self.deliverers.reports(service.namespace, service.name)
 
     def gathered(self, services: Iterable[Key]) -> bool:
-        """Whether the answers say more than the statuses that an earlier leader has left."""
+        """Whether the reports are newer than the statuses of an earlier leader."""
         return all(self.deliverers.gathered(one.namespace, one.name) for one in services)
 
     def pods(self, service: Key) -> list[Object]:
@@ -71,6 +68,5 @@ class Context:
 
 
 def deliverer_pods(store: Store, service: Key) -> list[Object]:
-    """The pods that have a deliverer of a service."""
     pods = store.all("Pod", service.namespace).values()
     return [pod for pod in pods if is_deliverer(pod, service.name)]

@@ -22,13 +22,12 @@ from pillion_operator.status.retry import retry_condition
 from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.schema.destination import SequenceIdentifiers
 
-#: Seconds that a destination is held at most while its queues drain: retry and lifetime end all
-#: waiting sooner, unless they are set to last longer.
+#: Maximum seconds that a destination is kept while its queues drain.
 LONGEST_DRAIN = 86_400.0
-#: Seconds that it is held for at least, however short its indications' lifetime.
+#: Minimum seconds, however short the lifetime of indications.
 SHORTEST_DRAIN = 60.0
 
-#: Fields of a destination's status that only deliverers can tell.
+#: Status fields that only deliverers report.
 _TOLD = (
     "depth",
     "highWater",
@@ -48,7 +47,7 @@ class DestinationReconciler:
         self._context = context
 
     async def reconcile(self, key: Key) -> None:
-        """Keep the finalizer as removalPolicy wants it, and have the status tell the truth."""
+        """Set the finalizer by removalPolicy, and write the status."""
         body = self._context.store.get(key)
         if body is None:
             return
@@ -81,7 +80,6 @@ class DestinationReconciler:
         key = key_of(body)
         draining = being_drained(body)
         if draining:
-            # The subscriptions that led to its services may be gone already.
             names = self._context.store.all(SERVICE, key.namespace)
             services = [Key(SERVICE, key.namespace, name) for name in sorted(names)]
         answers = [one for service in services for one in self._context.answers(service)]
@@ -102,12 +100,11 @@ class DestinationReconciler:
         return verdict if asked else _as_told_before(body, verdict)
 
     def _held(self, key: Key, service: Key) -> str | None:
-        """Why it is rendered suspended though its user has not suspended it."""
+        """Why it is rendered suspended although its user has not suspended it."""
         state = self._context.states.get(service)
         return None if state is None else state.evaluation.held.get(key.name)
 
     def _identifiers(self, body: Object) -> list[Condition]:
-        """What is to be said where identifiers are sent because the user says so."""
         if (body.get("spec") or {}).get("sequenceIdentifiers") != SequenceIdentifiers.SEND:
             return []
         namespace = self._context.namespace(body["metadata"]["namespace"])
@@ -115,7 +112,6 @@ class DestinationReconciler:
         return [shared_condition(services)]
 
     def _same_place(self, key: Key, services: Sequence[Key]) -> list[Condition]:
-        """What is to be said where its host may be another name of a listener."""
         states = [self._context.states.get(service) for service in services]
         others = {
             other
@@ -126,7 +122,6 @@ class DestinationReconciler:
         return [same_place_condition(sorted(others))] if others else []
 
     def _retry(self, body: Object, services: Sequence[Key], *, accepted: bool) -> list[Condition]:
-        """What is to be said where the retry that is written leaves little time to act."""
         if not accepted:
             return []
         found = {service.name: self._context.store.get(service) for service in services}
@@ -135,17 +130,17 @@ class DestinationReconciler:
         return [] if condition is None else [condition]
 
     def _removed(self, key: Key, services: Sequence[Key]) -> bool:
-        """Whether every deliverer that can be asked runs on a revision without the destination."""
+        """Whether every reachable deliverer runs a revision without the destination."""
         for service in services:
             state, found = self._context.states.get(service), self._context.store.get(service)
-            # One that is being deleted is rendered no more: its deliverers are told nothing.
+            # A deleted service is no longer rendered, so its deliverers get no new revision.
             told = found is None or not being_deleted(found)
             if state is None or (told and key in state.rollout):
                 return False
             revisions = (None, state.rollout.revision)
             for answer in self._context.answers(service):
                 if isinstance(answer, Unreachable):
-                    # It may be back in a moment, with what it held.
+                    # It may be back soon, with its queue.
                     if key.name in answer.held:
                         return False
                 elif told and answer.revision not in revisions:
@@ -165,7 +160,7 @@ class DestinationReconciler:
         return max(intervals, default=30.0)
 
     async def _hold(self, body: Object, *, drained: bool) -> bool:
-        """Put the finalizer on or take it off; False where the resource is gone by that."""
+        """Set or remove the finalizer; return False if that removes the resource."""
         finalizers = _finalizers(body)
         held = DRAIN_FINALIZER in finalizers
         wanted = (body.get("spec") or {}).get("removalPolicy") == "Drain"
@@ -192,7 +187,6 @@ class DestinationReconciler:
         return True
 
     def _overdue(self, body: Object) -> str | None:
-        """Why the resource is held no longer; None where it still may be."""
         began = seconds_of(body["metadata"]["deletionTimestamp"]) or 0.0
         lifetime = (body.get("spec") or {}).get("indicationLifetimeSeconds")
         patience = min(float(lifetime), LONGEST_DRAIN) if lifetime else LONGEST_DRAIN
@@ -207,7 +201,7 @@ class DestinationReconciler:
 
     async def _finalize(self, body: Object, finalizers: list[str]) -> None:
         metadata = body["metadata"]
-        # With its version, so that a finalizer that somebody else sets meanwhile is not lost.
+        # The version protects a finalizer that others set meanwhile.
         patch = {
             "metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}
         }
@@ -232,7 +226,7 @@ def _status(body: Object) -> Mapping[str, Any]:
 
 
 def _as_told_before(body: Object, verdict: DeliveryVerdict) -> DeliveryVerdict:
-    """What the status says already of what nobody could be asked about yet."""
+    """Complete a verdict by the live status while nobody could be asked."""
     status = _status(body)
     before = [
         Condition(one["type"], one["status"], one["reason"], one["message"])

@@ -26,9 +26,9 @@ from pillion_operator.status.subscription import (
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.wire.queues import SubscriptionEnd
 
-#: Seconds for which nothing new must have come in a namespace before something is called missing.
+#: Seconds without a new object in the namespace before a reference is reported missing.
 QUIET = 1.0
-#: Seconds after which it is called so, whatever comes.
+#: Maximum seconds until then.
 LONGEST = 10.0
 _KINDS = frozenset(kind.kind for kind in OURS)
 _MISSING = frozenset(
@@ -37,17 +37,16 @@ _MISSING = frozenset(
 
 
 class Patience:
-    """Says how long to wait until a subscription is told that something is missing.
+    """Delays the report that a subscription's reference is missing.
 
-    Who applies a folder often applies subscriptions before what they name: to say at once that it
-    is missing would cost two writes and two Events for each.
+    ``kubectl apply`` of a folder often applies subscriptions before what they name; an immediate
+    report would cost each two writes and two Events.
     """
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        #: Since when (monotonic) each subscription lacks something.
         self._since: dict[Key, float] = {}
-        #: When something last came in each namespace, where that is not long ago; oldest first.
+        #: When an object last came in each namespace, recent ones only; oldest first.
         self._newest: OrderedDict[str, float] = OrderedDict()
 
     def follow(self, change: Change) -> None:
@@ -61,7 +60,7 @@ class Patience:
                 self._newest.popitem(last=False)
 
     def wait(self, subscription: Key, verdict: Verdict) -> float:
-        """Seconds until ``verdict`` may be told; 0 where it may be now."""
+        """Seconds until ``verdict`` may be reported; 0: now."""
         if verdict.reason not in _MISSING:
             self._since.pop(subscription, None)
             return 0.0
@@ -86,7 +85,6 @@ async def reconcile_filter(context: Context, key: Key) -> None:
 
 
 def _kept(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
-    """Which generation is in force, where the present one is not accepted."""
     told = [
         f"{_generation(evaluation.kept[name])} in the service {service}"
         for service, evaluation in sorted(services.items())
@@ -114,8 +112,8 @@ def _unknown(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[C
 class Subscriptions:
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: When subscriptions have begun anew after an end, in seconds since the epoch, and by
-        #: which generation of their spec.
+        #: When subscriptions restarted after an end (seconds since the epoch), and by which
+        #: generation.
         self._begun: dict[Key, tuple[int, float]] = {}
 
     def forget(self, key: Key) -> None:
@@ -132,10 +130,10 @@ class Subscriptions:
         )
 
     def is_over(self, key: Key) -> bool:
-        """Whether nothing is delivered for it: by its spec, by time, or by its status.
+        """Whether nothing is delivered for it: by its spec, time or status.
 
-        What a listener has brought about counts once the status holds it. Left out before, nobody
-        would report it any more, and it would come back.
+        An end that a listener caused counts once the status has it. Otherwise no deliverer would
+        report it any more, and the subscription would come back.
         """
         body = self._context.store.get(key)
         if body is None:
@@ -168,7 +166,7 @@ class Subscriptions:
         return None if before is None else before[1]
 
     def _ended(self, *services: Key | None) -> list[SubscriptionEnd]:
-        # One that runs on an older revision may still hold what was mended meanwhile.
+        # An older revision may still report what was fixed meanwhile.
         return [
             ended
             for service in services

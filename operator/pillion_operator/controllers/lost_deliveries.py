@@ -1,10 +1,6 @@
-"""What went with the volume of a deliverer that ended: never silently.
-
-A sidecar's journal lies in a volume that goes with its pod. What is known of its end is, in this
-order: what the deliverer left behind in its termination message, which is exact; what it was last
-seen to hold, which may be some seconds older than its end (it may have delivered, handed over or
-taken more since); nothing, where it never answered this leader.
-"""
+"""Reports the indications lost with the volume of a sidecar that ended. The sources, in order: the
+deliverer's termination message, which is exact; its last report, which may be seconds old; nothing,
+if it never answered this leader."""
 
 import json
 import logging
@@ -21,12 +17,10 @@ from pillion_operator.telemetry.metrics import Metrics
 
 logger = logging.getLogger("pillion.operator")
 
-#: Destinations that an Event names.
 _MOST_NAMES = 5
-#: Characters of a termination message, as the kubelet bounds it, and the largest count.
+#: Maximum characters of a termination message (the kubelet's bound), and the largest count.
 _LONGEST_MESSAGE = 4096
 _LARGEST_COUNT = 2**53
-#: Names that an Event may show.
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
 
 
@@ -40,7 +34,7 @@ class Losses:
         self._clock = clock
 
     def tell(self, service: Key, departure: Departure, *, pod: Object | None) -> None:
-        """A deliverer of a service is gone. ``pod`` is the last that is known of its pod."""
+        """Report a deliverer that is gone; ``pod`` is the last known state of its pod."""
         if pod is not None and outlives(pod):
             return
         found = None if pod is None else left_behind(pod)
@@ -94,20 +88,18 @@ class Losses:
 
 
 def outlives(pod: Object) -> bool:
-    """Whether the deliverer's journal outlives the pod: it lies in a claim."""
     return bool((pod.get("spec") or {}).get("volumes"))
 
 
 def _named(places: Mapping[str, int]) -> str:
-    """The destinations with the most indications, each with its number."""
     named = sorted(places.items(), key=lambda item: (-item[1], item[0]))
     where = ", ".join(f"{name} {depth}" for name, depth in named[:_MOST_NAMES])
     return where + (", …" if len(named) > _MOST_NAMES else "")
 
 
 def left_behind(pod: Object) -> tuple[int, Mapping[str, int]] | None:
-    """How many indications the deliverer said that it had left when it ended, in all and for each
-    destination that it named; None: it did not say."""
+    """The number of indications in the termination message, in all and by destination; None without
+    such a message."""
     status: Mapping[str, Any] = pod.get("status") or {}
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(field) or ():
@@ -122,12 +114,12 @@ def _read(message: object) -> tuple[int, Mapping[str, int]] | None:
     try:
         document = json.loads(message)
     except (ValueError, RecursionError):
-        # The end of its log, where it failed.
+        # The end of the log, after a failure.
         return None
     left = document.get("left") if isinstance(document, dict) else None
     if not _is_count(left):
         return None
-    # A deliverer of the first version names none.
+    # Deliverers of the first version name none.
     named = document.get("destinations")
     places = named if isinstance(named, dict) else {}
     return left, {name: n for name, n in places.items() if _NAME.fullmatch(name) and _is_count(n)}

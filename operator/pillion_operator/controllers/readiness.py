@@ -1,4 +1,4 @@
-"""Whether an object's present state is in force at every deliverer that uses it."""
+"""Whether an object's current state is in force at every deliverer that uses it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from pillion_operator.status.deliverers import (
 )
 from pillion_operator.store import Key, Store, key_of
 
-#: Seconds in which deliverers usually take a new revision over. For so long nothing is written of
-#: a change: not "rolling out" and, a moment later, "in force".
+#: Seconds in which deliverers usually load a new revision. Nothing is written meanwhile, which
+#: avoids a "rolling out" just before an "in force".
 GRACE = 1.5
 
 _NONE = DelivererCounts(deliverers=0, ready=0, behind=0, starting=0, unreachable=0)
@@ -31,16 +31,15 @@ _NONE = DelivererCounts(deliverers=0, ready=0, behind=0, starting=0, unreachable
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be said yet. ``seconds``: when to come again, None when something will call."""
+    """Nothing can be said yet. ``seconds`` is the time to the next check; None: a caller will
+    notify."""
 
     seconds: float | None = None
 
 
 def ready(context: Context, body: Object, services: Iterable[Key]) -> Condition | Wait:
-    """The condition Ready of a destination, filter or subscription that is accepted.
-
-    ``services`` are those that may have it in their configuration.
-    """
+    """The condition Ready of an accepted object; ``services`` may have it in their
+    configuration."""
     key = key_of(body)
     using = []
     for service in services:
@@ -55,7 +54,6 @@ def ready(context: Context, body: Object, services: Iterable[Key]) -> Condition 
 def conditions(
     context: Context, body: Object, verdict: Verdict, services: Sequence[Key]
 ) -> list[Condition] | None:
-    """Accepted and Ready; None where there is nothing to say yet."""
     if not verdict.accepted:
         return [accepted_condition(verdict), not_ready(verdict)]
     found = ready(context, body, services)
@@ -69,10 +67,10 @@ def conditions(
 def _in_service(
     context: Context, key: Key, body: Object, service: Key
 ) -> ServiceState | Condition | Wait | None:
-    """The service's state where its latest revision holds the object as it is, or what there is to
-    say instead; None where the service does not use it.
+    """The service's state if its latest revision holds the object as it is, or the condition to
+    report instead; None if the service does not use it.
 
-    Wait: the service's own reconcile is to come or under way, and calls when it is done.
+    Wait: the service's own reconcile is pending and notifies when it is done.
     """
     state = context.states.get(service)
     if state is None:
@@ -84,8 +82,8 @@ def _in_service(
     if state.unwritten is not None and (content is not None or key in state.rollout):
         return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
     if content is None:
-        # A subscription that is accepted and delivered for is always used: the service has not
-        # been evaluated since it became so.
+        # An accepted subscription is always used once delivered for, so the service has not been
+        # evaluated since.
         coming = key.kind == SUBSCRIPTION or _unjudged(context, key, service, state)
         return Wait() if coming or key in state.rollout else None
     if state.evaluation.held.get(_destination_of(body)) == OLDER_DELIVERERS:
@@ -96,7 +94,6 @@ def _in_service(
 
 
 def _unjudged(context: Context, key: Key, service: Key, state: ServiceState) -> bool:
-    """Whether a subscription leads from the service to the object that is not judged yet."""
     leading = context.references.naming(key) & context.references.naming(service)
     return any(one.name not in state.evaluation.subscriptions for one in leading)
 
@@ -105,7 +102,7 @@ def _judged(
     context: Context, key: Key, using: Sequence[tuple[Key, ServiceState]]
 ) -> Condition | Wait:
     if not context.gathered(service for service, _ in using):
-        # Just become the leader: nobody has been asked yet, and the first round calls.
+        # A new leader has no reports yet; the first round notifies.
         for _, state in using:
             state.pending.add(key)
         return Wait()
@@ -117,7 +114,7 @@ def _judged(
     now = context.clock.monotonic()
     for service, state in using:
         if running_on(context.answers(service)) != state.running:
-            # Newer than what the others were judged by; they may differ once it is told.
+            # Newer than what the other objects were judged by; they may differ once it is reported.
             state.running = None
         total = added(total, counts(context, service, state.rollout.revisions_with(key)))
         patience = max(patience, state.rolled_out_at + GRACE - now)
@@ -125,13 +122,12 @@ def _judged(
     if condition.status == "False" and patience > 0:
         return Wait(patience)
     for _, state in using:
-        # Whoever is not ready is looked at again with every answer of a deliverer.
+        # An object that is not ready is checked again with every report.
         (state.pending.add if condition.status == "False" else state.pending.discard)(key)
     return condition
 
 
 def counts(context: Context, service: Key, revisions: Iterable[str]) -> DelivererCounts:
-    """The deliverers of a service, by whether they run on one of ``revisions``."""
     return count_deliverers(
         context.pods(service),
         context.answers(service),
@@ -141,8 +137,7 @@ def counts(context: Context, service: Key, revisions: Iterable[str]) -> Delivere
 
 
 def services_of(context: Context, key: Key) -> list[Key]:
-    """The services that may have an object in their configuration."""
-    # A gateway may still have what nobody relays to it any more.
+    # A gateway may still hold what is no longer relayed to it.
     holding = {
         gateway
         for gateway in context.references.gateways(key.namespace)
@@ -152,7 +147,6 @@ def services_of(context: Context, key: Key) -> list[Key]:
 
 
 def _destination_of(body: Object) -> str:
-    """The name of a destination, or of that of a subscription; empty for other objects."""
     name = body["metadata"]["name"] if body["kind"] == DESTINATION else ""
     return str(destination_ref(body) if body["kind"] == SUBSCRIPTION else name)
 
@@ -166,7 +160,6 @@ def _waits_for(service: Key) -> str:
 
 
 def level_known(context: Context, service: Key) -> int:
-    """The level of the schema that every deliverer of a service knows."""
     answers = context.answers(service)
     heard = {one.pod: one.schema_level for one in answers if isinstance(one, DelivererReport)}
     first = Key("Secret", service.namespace, configuration_secret(service.name, 0))
@@ -177,7 +170,6 @@ def level_known(context: Context, service: Key) -> int:
 
 
 def ending_pods(store: Store, service: Key) -> list[Object]:
-    """The pods with a deliverer of a service that have been told to end, and have not yet."""
     return [
         pod
         for pod in store.all("Pod", service.namespace).values()
@@ -188,8 +180,8 @@ def ending_pods(store: Store, service: Key) -> list[Object]:
 
 
 def running_on(answers: Iterable[Answer]) -> frozenset[str | None]:
-    """What the deliverers of a service run on, as far as it matters to objects: revisions, None for
-    one that has none while no other has any, "" for one that cannot be reached."""
+    """What the deliverers run, as far as it matters to objects: revisions, None for a deliverer
+    without one if no other has any, "" for an unreachable one."""
     running: set[str | None] = set()
     for answer in answers:
         running.add(answer.revision if isinstance(answer, DelivererReport) else "")

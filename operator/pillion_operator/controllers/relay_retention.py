@@ -1,9 +1,8 @@
-"""What a gateway still has though nobody relays it there any more.
+"""Keeps subscriptions at a gateway that are no longer relayed to it.
 
-A service that is deleted, or that names another gateway, or a destination that sidecars deliver to
-by themselves again: the gateway must go on to deliver what it has taken over. So it keeps those
-subscriptions until no sidecar can relay for them any more and it has been seen to hold nothing of
-them after that. A subscription or destination that is deleted itself goes as ever.
+After a service is deleted, changes its gateway or delivers by itself again, the gateway must still
+deliver what it has accepted. So it keeps such subscriptions until no sidecar can relay for them and
+it has since been seen to hold nothing of them. Deleted subscriptions and destinations are not kept.
 """
 
 import base64
@@ -25,26 +24,22 @@ from pillion_operator.polling.reports import DelivererReport, Unreachable
 from pillion_operator.store import Key
 from pillion_sidecar.config.rendered import CorruptRevisionError, is_part, items, unpack
 
-#: Seconds after which it is looked again whether a gateway still has what nobody relays any more:
-#: at first, and, twice as many each time, at most.
+#: Seconds to the next check of what a gateway still holds: at first, doubling, and at most.
 FIRST_LOOK = 15.0
 LONGEST_LOOK = 300.0
 
 
 class Lingering:
-    """Says which subscriptions a gateway has to keep."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: By gateway and subscription: since when nobody can relay for it, in seconds since the
+        #: By gateway and subscription: since when none can relay for it, in seconds since the
         #: epoch.
         self._quiet: dict[Key, dict[str, float]] = {}
-        #: By gateway: when (monotonic) it is to be looked again, and the wait until then.
+        #: By gateway: the (monotonic) time of the next check, and the wait until then.
         self._looks: dict[Key, tuple[float, float]] = {}
 
     def of(self, gateway: Key, *, relayed: Iterable[str]) -> set[str]:
-        """The names of subscriptions that the gateway has, and that are not in ``relayed``, and
-        still has to have."""
+        """The names of subscriptions that are not in ``relayed`` and that the gateway must keep."""
         quiet = self._quiet.pop(gateway, {})
         left, kept = set(), {}
         for name in self._rendered(gateway) - set(relayed):
@@ -66,7 +61,7 @@ class Lingering:
         self._looks.pop(gateway, None)
 
     def again(self, gateway: Key, *, kept: bool) -> float | None:
-        """Seconds until the gateway is to be looked at again; None where nothing is ``kept``."""
+        """Seconds until the gateway's next check; None if nothing is ``kept``."""
         if not kept:
             self._looks.pop(gateway, None)
             return None
@@ -79,8 +74,8 @@ class Lingering:
         return due - now
 
     def draining(self, gateway: Key) -> set[str]:
-        """The destinations that are being deleted, and of which a sidecar that relays to the
-        gateway may still hold something: it drains them by relaying, so the gateway comes last."""
+        """The destinations being deleted of which a sidecar may still hold indications: it drains
+        them by relaying, so the gateway drains last."""
         kept = set()
         for key in draining(self._context.store, gateway.namespace):
             holding = (
@@ -106,7 +101,6 @@ class Lingering:
         return False
 
     def _rendered(self, gateway: Key) -> set[str]:
-        """The subscriptions in the gateway's configuration, whoever has rendered it."""
         state = self._context.states.get(gateway)
         if state is not None and state.rollout.revision is not None:
             return {key.name for key in state.rollout.keys if key.kind == SUBSCRIPTION}
@@ -121,18 +115,17 @@ class Lingering:
             found = unpack(files)
             return set() if found is None else _subscriptions(items(found.text))
         except (CorruptRevisionError, ValueError):
-            # Somebody else has written there; it is about to be set right.
+            # Written by somebody else; it is about to be repaired.
             return set()
 
     def _may_relay(self, subscription: Object) -> bool:
-        """Whether a deliverer of its service may still run on an older configuration."""
         service = Key(SERVICE, subscription["metadata"]["namespace"], service_of(subscription))
         pods = self._context.pods(service)
         if not pods:
             return False
         body, state = self._context.store.get(service), self._context.states.get(service)
         if body is None or being_deleted(body) or state is None:
-            # Nobody tells them anything any more: they go on as they are.
+            # They get no configuration any more, so they continue as they are.
             return True
         if state.evaluated != spec_of(body) or not state.written:
             return True
@@ -146,7 +139,8 @@ class Lingering:
         return len(answers) < len(pods)
 
     def _destination_rendered(self, subscription: Object, service: Key) -> bool:
-        """Whether the service's configuration has its destination as that is now, if at all."""
+        """Whether the service's configuration has the current version of its destination, if
+        any."""
         key = _destination(subscription)
         body, state = self._context.store.get(key), self._context.states.get(service)
         if body is None or state is None or key not in state.evaluation.content:
@@ -154,7 +148,7 @@ class Lingering:
         return state.evaluation.holds(key, self._context.parsing.parse(body).item)
 
     def _may_hold(self, gateway: Key, subscription: Object, *, since: float) -> bool:
-        """Whether the gateway has not been seen, after ``since``, to hold nothing of it."""
+        """Whether the gateway may hold indications of it: no report after ``since`` shows none."""
         name = _destination(subscription).name
         answers = self._context.answers(gateway)
         seen = [

@@ -1,7 +1,5 @@
-"""Which services' selectors select one pod together: found once for a namespace, until it changes.
-
-Each service's status asks, each time; and pods come and go by the thousand.
-"""
+"""Which services' selectors select the same pod; cached for a namespace until it changes. Every
+service's status asks, and pods come and go by the thousand."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, permutations
@@ -13,10 +11,9 @@ from pillion_operator.injection.selectors import covers, selects
 from pillion_operator.names import INJECT_LABEL
 from pillion_operator.store import Change, Key, Store
 
-#: Selectors that are held against labels for one namespace, at most: the event loop waits for it.
-#: What is beyond goes untold.
+#: Maximum comparisons of selectors with labels in one namespace, because they block the event loop.
+#: Overlaps beyond it are not reported.
 MOST_LOOKS = 50_000
-#: Names that are told of one service. Whoever mends these hears of the others.
 MOST_NAMES = 5
 
 
@@ -35,7 +32,6 @@ class Overlaps:
             self._known.pop(change.key.namespace, None)
 
     def of(self, service: Key) -> Sequence[str]:
-        """The other services whose podSelector selects a pod that this one's selects too."""
         namespace = service.namespace
         known = self._known.get(namespace)
         if known is None:
@@ -49,12 +45,8 @@ class Overlaps:
 def overlapping(
     services: Iterable[Object], *, pods: Iterable[Object]
 ) -> Mapping[str, Sequence[str]]:
-    """By service, the names of some whose podSelector selects a pod that its own selects too, or
-    selects every pod that its own could, or only such.
-
-    ``pods`` are those with a deliverer. One that names its service by label is no matter of
-    selectors.
-    """
+    """By service, some names of those that select one of its pods, or that always overlap with it.
+    ``pods`` are those with a deliverer; those that name their service by label are ignored."""
     selectors = {
         service["metadata"]["name"]: selector
         for service in services
@@ -63,7 +55,7 @@ def overlapping(
     if len(selectors) < 2:
         return {}
     told = frozenset[str]().union(*map(_keys, selectors.values()))
-    # Pods that no selector tells apart count once.
+    # Pods with the same relevant labels count once.
     kinds = {
         tuple(sorted((key, labels[key]) for key in told & labels.keys()))
         for pod in pods
@@ -77,7 +69,7 @@ def overlapping(
         some = sorted(group)[: MOST_NAMES + 1]
         for name in group if len(group) > 1 else ():
             found.setdefault(name, set()).update(some)
-    # Those that overlap whatever pods there will be.
+    # Overlaps of any future pods.
     for one, other in islice(permutations(sorted(selectors), 2), MOST_LOOKS):
         if covers(selectors[one], selectors[other]):
             found.setdefault(one, set()).add(other)
@@ -86,7 +78,6 @@ def overlapping(
 
 
 def pod_selector(service: Object) -> Object | None:
-    """The podSelector of a service; None where it has none."""
     selector: Object | None = ((service.get("spec") or {}).get("deliverer") or {}).get(
         "podSelector"
     )

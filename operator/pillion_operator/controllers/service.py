@@ -1,4 +1,4 @@
-"""An IndicationService becomes the objects that its deliverers need: the reconcile of that kind."""
+"""The reconcile of an IndicationService: renders and applies the objects of its deliverers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -38,30 +38,27 @@ from pillion_operator.store import Change, Key, key_of
 from pillion_operator.watching import CHILDREN
 from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
 
-#: Seconds from one revision of a service to the next: whoever changes an object a hundred times a
-#: second makes a few revisions of it, each of which every deliverer loads.
+#: Minimum seconds between two revisions of a service: frequent changes share a few revisions.
 PAUSE = 0.25
-#: How much longer than it took a service is not evaluated again: one with tens of thousands of
-#: objects, which takes a second, leaves time for all others.
+#: A service is not evaluated again for this many times the duration of its evaluation, so that a
+#: large one leaves time for the others.
 REST = 3.0
-#: Seconds after which an object that could not be made is tried again.
+#: Seconds to the next attempt after a refused object.
 REFUSED_AGAIN = 30.0
-#: Seconds for which writing may fail before statuses speak of it. What is forbidden (by a quota, a
-#: policy, for want of a right) they tell at once.
+#: Seconds of failing writes before statuses report it. A forbidden write (quota, policy, missing
+#: right) is reported at once.
 FAILING_FOR = 10.0
 FORBIDDEN = 403
-#: Characters of configuration beyond which it is packed in a thread.
+#: Characters of configuration above which it is packed in a thread.
 LARGE = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """The desired objects of one service, in the order in which they are to be made."""
-
     objects: tuple[Object, ...]
-    #: Of what deliverers go by beside their configuration: the same for the same.
+    #: A digest of the deliverers' other inputs.
     mark: str
-    #: Seconds after which to ask again though nothing has changed; None: never.
+    #: Seconds to the next check without a change; None: none.
     again: float | None
 
 
@@ -81,10 +78,8 @@ class Wanted:
         level: int,
         live: Sequence[Object],
     ) -> Desired:
-        """What should be there for ``body``, of which ``live`` are the objects that are.
-
-        ``level``: that of the schema that ``rendered`` is written in.
-        """
+        """The desired objects of ``body``; ``live`` are the existing ones, and ``level`` the schema
+        level of ``rendered``."""
         trust, again = self._trust(service, body, live)
         objects = desired_objects(
             body,
@@ -106,8 +101,7 @@ class Wanted:
     def _trust(
         self, service: Key, body: Object, live: Sequence[Object]
     ) -> tuple[Trust, float | None]:
-        # What is not known at this moment stays as it stands there: a leader that has just begun
-        # may not have been answered yet.
+        # What is unknown right now stays as it is: a new leader may not have an answer yet.
         there = standing(body, live)
         trust = Trust(gateway_ca=self._context.authority.bundle() or there.gateway_ca)
         if not is_gateway(body):
@@ -120,12 +114,12 @@ class Wanted:
 
 class ConfigurationReconciler:
     def __init__(self, context: Context, *, ended: Callable[[Key], bool]) -> None:
-        """``ended`` says of a subscription whether nothing more is delivered for it."""
+        """``ended`` returns whether nothing more is delivered for a subscription."""
         self._context = context
         self._ended = ended
         self._wanted = Wanted(context)
         self._lingering = Lingering(context)
-        #: Services that are named and not there, as everybody concerned knows already.
+        #: Missing services, as their users have been told.
         self._absent: set[Key] = set()
 
     def follow(self, change: Change) -> None:
@@ -135,11 +129,10 @@ class ConfigurationReconciler:
             self._context.queue.add(service)
 
     async def reconcile(self, service: Key) -> None:
-        """Bring one service's objects up to date, and ask for the statuses that follow."""
+        """Apply the objects of a service, and enqueue the statuses that depend on it."""
         body = self._context.store.get(service)
         if body is None:
-            # Who comes to name it sees for himself: telling all others each time would take the
-            # square of their number.
+            # A new user sees it for itself; notifying all others each time would be quadratic.
             if service not in self._absent or not self._context.references.naming(service):
                 self._forget(service)
             return
@@ -160,24 +153,23 @@ class ConfigurationReconciler:
         if before is None or before.verdict != evaluation.verdict:
             changed |= self._context.references.served_by(service)
         try:
-            # What is made for one that is being deleted goes with it, and its namespace may take
-            # nothing new.
+            # The garbage collector deletes the objects of a service that is being deleted, and its
+            # namespace may refuse new ones.
             if evaluation.verdict.accepted and not being_deleted(body):
                 changed |= await self._roll_out(service, body, state)
         except FAILURES as error:
             changed |= self._failed(state, error)
             raise
         finally:
-            # After a failure too: what was evaluated is not found to have changed a second time.
-            # Not the service itself, which is in its own configuration: that would have no end.
-            # Nor the others in a gateway's.
+            # Also after a failure, because the next evaluation shows no change. Without the service
+            # itself, which is in its own configuration (an endless loop), and without the others in
+            # a gateway's.
             concerned = changed | draining(self._context.store, service.namespace)
             for key in sorted(key for key in concerned if key.kind != SERVICE):
                 self._context.queue.add(key)
             self._context.queue.add(status_of(service))
 
     def _forget(self, service: Key) -> None:
-        """Its objects go with it: they are owned by it."""
         state = self._context.states.forget(service)
         self._context.deliverers.service_gone(service.namespace, service.name)
         self._context.applier.forget(service.namespace, service.name)
@@ -215,7 +207,7 @@ class ConfigurationReconciler:
         known = self._context.states.get(service)
         if known is not None and known.evaluation.content:
             return LastGood(known.evaluation.content)
-        # The first look after a start, or at a service that was not accepted until now.
+        # The first evaluation, or the first since the service was not accepted.
         rendered = [body for body in self._live(service) if body["kind"] == "Secret"]
         return LastGood(filters_in(rendered, namespace=service.namespace))
 
@@ -231,7 +223,7 @@ class ConfigurationReconciler:
         return Surroundings(
             relayed=relayed | left,
             draining=drains,
-            # Once for each URL: very many destinations may lead to one.
+            # Once for each URL: many destinations may share one.
             alone=cache(
                 partial(
                     delivered_alone,
@@ -259,7 +251,7 @@ class ConfigurationReconciler:
             if pause is not None:
                 self._context.requeue(service, pause)
         if applied.refused:
-            # What is in the way may be out of sight, such as a Secret of that name without a label.
+            # The obstacle may be invisible, such as an unlabelled Secret of that name.
             self._context.requeue(service, REFUSED_AGAIN)
             told = " ".join(str(refused) for refused in applied.refused)
             state.unwritten = Verdict(False, type(applied.refused[0]).__name__, told)
@@ -285,24 +277,24 @@ class ConfigurationReconciler:
         state.pending = {key for key in pending if key.kind != SERVICE}
         if changed:
             self._context.deliverers.rendered(service.namespace, service.name, rendered.revision)
-        # What an earlier leader has rolled out is not told again. What this one has may have been
-        # written by an attempt that failed afterwards.
+        # An earlier leader's rollout is not reported again. This leader's may have been written by
+        # an attempt that failed later.
         if changed and (applied.written or not first):
             state.rolled_out_at = self._context.clock.monotonic()
             state.rests_until = max(state.rests_until, state.rolled_out_at + PAUSE)
             self._context.poker.poke(self._pods(service), rendered.revision)
         elif not first and desired.mark != state.mark:
-            # Authorities, keys or a certificate, at the same revision: the kubelet looks only where
-            # the annotation is another one.
+            # New authorities, keys or a certificate at the same revision: the kubelet reacts only
+            # to another annotation.
             self._context.poker.poke(self._pods(service), f"{rendered.revision}.{desired.mark}")
         state.mark = desired.mark
-        # A deliverer may have had the revision before it was known here that it is written: then
-        # whatever was judged in between hears nothing more.
+        # A deliverer may report the revision before its write is known here; what was judged in
+        # between gets no other notification.
         told = changed | state.pending if changed else changed
         return set(content) | told if was_unwritten else told
 
     def _failed(self, state: ServiceState, error: Exception) -> set[Key]:
-        """An attempt to write has failed; return the objects whose statuses have to tell of it."""
+        """Record a failed write; return the objects whose statuses report it."""
         now = self._context.clock.monotonic()
         if state.failing_since is None:
             state.failing_since = now
@@ -324,14 +316,13 @@ class ConfigurationReconciler:
         ]
 
     def _pods(self, service: Key) -> list[Key]:
-        """The pods that were there before the revision: later ones start with it."""
+        """The pods older than the revision: later ones start with it."""
         return [key_of(pod) for pod in self._context.pods(service)]
 
 
 def judged_otherwise(
     before: ServiceEvaluation | None, after: ServiceEvaluation, namespace: str
 ) -> set[Key]:
-    """The subscriptions and destinations of which two evaluations say different things."""
     return {
         Key(kind, namespace, name)
         for kind, old, new in (
@@ -349,19 +340,18 @@ def judged_otherwise(
 
 
 def not_written(error: Exception) -> Verdict:
-    """What statuses say of a configuration that cannot be written; it is tried again."""
     if not isinstance(error, ApiError):
         why = "the API server does not answer. It is tried again"
     elif error.status == FORBIDDEN:
         why = f"the API server forbids it: {error.message}. Lift what forbids it"
     else:
-        # Its text may quote what it refuses, and that may be secret.
+        # Its text may quote a secret value.
         why = f"the API server answers {error.status} {error.reason}. It is tried again"
     return Verdict(False, "NotWritten", f"The configuration cannot be written: {why}.")
 
 
 async def packed(items: Iterable[str]) -> Rendered:
-    """The configuration, packed; raises TooLarge."""
+    """Raises TooLarge."""
     text = render_items(list(items))
     if len(text) > LARGE:
         return await asyncio.to_thread(pack, text)

@@ -1,4 +1,4 @@
-"""The status of an IndicationService: its configuration, and its deliverers counted."""
+"""The status of an IndicationService: its configuration and the counts of its deliverers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,9 +43,8 @@ from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.schema.service import Durability
 
-#: Seconds until pods are looked at again that could not be annotated.
+#: Seconds to the next attempt to annotate pods.
 POKE_AGAIN = 10.0
-#: From the least safe on.
 _BY_SAFETY = (Durability.MEMORY, Durability.STATE_ONLY, Durability.DISK)
 
 
@@ -56,11 +55,10 @@ class ServiceStatusReconciler:
         context.store.subscribe(self._overlaps.follow)
 
     async def reconcile(self, key: Key) -> None:
-        """``key`` is of the kind ``IndicationService/status``."""
         service = Key(SERVICE, key.namespace, key.name)
         body, state = self._context.store.get(service), self._context.states.get(service)
         if body is None or state is None or state.evaluated != spec_of(body):
-            # The service's own reconcile is to come, and calls.
+            # The service's own reconcile is pending and will notify.
             return
         verdict = state.evaluation.verdict
         if not verdict.accepted:
@@ -69,14 +67,14 @@ class ServiceStatusReconciler:
             await self._context.statuses.write(body, conditions, fields, again_as=key)
             return
         if level_known(self._context, service) != state.level:
-            # The oldest deliverer has come, or has gone.
+            # The oldest deliverer came or left.
             self._context.requeue(service, 0.0)
         named = gateway_services(body)
         if not self._context.gathered([service, *named.values()]):
             return
         if state.unwritten is None and not state.written:
-            # What deliverers run on says nothing of this generation before it is rolled out. The
-            # service's own reconcile is under way or comes again, and calls.
+            # Until the service's own reconcile has rolled out this generation, what deliverers run
+            # says nothing of it.
             return
         gateway = self._gateway(state, named) if named else None
         ready = self._ready(service, body, state, gateway)
@@ -109,7 +107,6 @@ class ServiceStatusReconciler:
         return [older_condition(older, unheard, len(pods), left_out)]
 
     def _overruled(self, service: Key, body: Object, state: ServiceState) -> list[Condition]:
-        """What others decide about the service's objects."""
         found = []
         if state.rival:
             found.append(another_installation(self._context.settings.installation, state.rival))
@@ -127,7 +124,7 @@ class ServiceStatusReconciler:
         return gateway_condition(wrong, counted)
 
     def _poke_again(self, key: Key, service: Key, revision: str | None) -> None:
-        """Annotate the pods that are behind and were not: a request failed, or they are new."""
+        """Annotate outdated pods: their annotation failed, or they are new."""
         if revision is None:
             return
         behind = {
@@ -148,7 +145,7 @@ class ServiceStatusReconciler:
     def _ready(
         self, service: Key, body: Object, state: ServiceState, gateway: Condition | None
     ) -> Condition:
-        """``gateway`` is GatewayReady of a service that names gateways."""
+        """``gateway`` is GatewayReady, of a service that names gateways."""
         if state.unwritten is not None:
             return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
         if is_gateway(body):
@@ -176,8 +173,7 @@ class ServiceStatusReconciler:
         )
 
     def _revision(self, service: Key, state: ServiceState) -> str | None:
-        """What deliverers are to run on. Where nothing can be rendered now that is what stands
-        there, whoever has rendered it."""
+        """The wanted revision: the rendered one, or the stored one if nothing can be rendered."""
         if state.evaluation.verdict.accepted and state.unwritten is None:
             return state.rollout.revision
         name = configuration_secret(service.name, 0)
@@ -212,7 +208,7 @@ class ServiceStatusReconciler:
         return fields
 
     def _durability(self, service: Key, body: Object) -> Durability:
-        """The least safe that a deliverer reports; where none does, what they will have."""
+        """The lowest durability that a deliverer reports; without reports, the expected one."""
         reported = [
             answer.durability
             for answer in self._context.answers(service)
@@ -237,7 +233,6 @@ class ServiceStatusReconciler:
 
 
 def gateway_services(service: Object) -> Mapping[str, Key]:
-    """The services that this one names as its gateways, by the field that names them."""
     if is_gateway(service):
         return {}
     namespace = service["metadata"]["namespace"]
@@ -246,7 +241,6 @@ def gateway_services(service: Object) -> Mapping[str, Key]:
 
 
 def overlap_condition(others: Sequence[str]) -> Condition:
-    """SelectorsOverlap; ``others`` are the services that select the same pods."""
     if not others:
         message = "No other service's podSelector selects what this one's selects."
         return Condition("SelectorsOverlap", "False", "Exclusive", message)

@@ -1,8 +1,6 @@
-"""Writes statuses, and only what differs.
-
-A condition or a state is written at once; why an object is not accepted or a gateway does not run,
-within seconds; a value that changes often, such as a depth, at intervals.
-"""
+"""Writes statuses, and only what differs. Conditions and states are written at once; the reasons of
+refusals and of stopped gateways within seconds; frequently changing values, such as depths, at
+intervals."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,16 +17,17 @@ from pillion_operator.store import Change, Key, Store, key_of
 from pillion_sidecar.config.problems import defect
 from pillion_sidecar.config.schema.status import CONDITIONS, ConditionType, Told
 
-#: Seconds between two writes of a value that changes often.
+#: Minimum seconds between two writes of a frequently changing value.
 SLOW_INTERVAL = 30.0
-#: Seconds between two writes of a message of `_TOLD_SOON`, which each Secret or pod can change.
+#: Minimum seconds between two writes of a message of `_TOLD_SOON`, which any Secret or pod can
+#: change.
 SOON_INTERVAL = 5.0
-#: Fields whose change is written at once; conditions beside them.
+#: Fields that are written at once, besides conditions.
 _URGENT = ("observedGeneration", "revision", "subscriptionState")
-#: Reasons whose message is what people look for: who mends one fault of a Secret sees the next
-#: one; a pod is at first only pending, and says soon afterwards what it waits for.
+#: Reasons with important messages: after fixing one problem of a Secret users look for the next; a
+#: pending pod soon says what it waits for.
 _TOLD_SOON = frozenset(("NotAccepted", "GatewayNotRunning"))
-#: Reasons why something is not ready that end by themselves.
+#: Temporary reasons for not being ready.
 _ON_ITS_WAY = frozenset({"RollingOut", "Disabled", "Deleted"})
 
 
@@ -45,7 +44,6 @@ def transitions(
     *,
     conditions: Iterable[ConditionType] = CONDITIONS,
 ) -> Iterator[Transition]:
-    """The Events that a status has to tell that became ``after`` from ``before``."""
     yield from _readiness(before, after)
     for kind in conditions:
         old = find_condition(before.get("conditions"), kind.name)
@@ -54,7 +52,7 @@ def transitions(
         if new is None or was == now or kind.told is Told.NEVER:
             continue
         if now:
-            # One reason may stand under several conditions; the Event says under which.
+            # A reason may occur under several conditions.
             note = f"{new['reason']}: {new['message']}"
             yield Transition("Warning", kind.event(kind.bad), note)
         elif kind.told is Told.BOTH and new["status"] != "Unknown":
@@ -63,7 +61,6 @@ def transitions(
 
 
 def _readiness(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Transition]:
-    """Every change of Ready that no other Event tells."""
     old = find_condition(before.get("conditions"), "Ready")
     new = find_condition(after.get("conditions"), "Ready")
     accepted = find_condition(after.get("conditions"), "Accepted")
@@ -73,7 +70,7 @@ def _readiness(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         return
     was, now = (one["status"] if one is not None else "True" for one in (old, new))
     if now == "False" and (was, old and old["reason"]) != (now, new["reason"]):
-        # Deliverers that take over a change are no bad news.
+        # Deliverers that load a change are no warning.
         calm = new["reason"] in _ON_ITS_WAY
         type: Literal["Normal", "Warning"] = "Normal" if calm else "Warning"
         yield Transition(type, "NotReady", f"{new['reason']}: {new['message']}")
@@ -100,15 +97,13 @@ class StatusWriter:
         clock: Clock,
         requeue: Callable[[Key, float], None],
     ) -> None:
-        """``requeue`` has a key reconciled again after so many seconds."""
         self._api = api
         self._store = store
         self._recorder = recorder
         self._clock = clock
         self._requeue = requeue
-        #: When each status was last written, on the monotonic clock.
         self._written: dict[Key, float] = {}
-        #: The services whose own reconcile has failed last.
+        #: The services whose own reconcile failed last.
         self._failures: dict[Key, Condition] = {}
 
     def follow(self, change: Change) -> None:
@@ -117,14 +112,14 @@ class StatusWriter:
             self._failures.pop(change.key, None)
 
     async def failed(self, key: Key, error: Exception) -> None:
-        """Have the object's status say that the operator itself fails on it."""
+        """Write an internal error of the operator into the object's status."""
         problem = defect(error)
         failure = Condition(
             "Ready", "False", problem.reason, f"{problem.message}. {problem.remedy}"
         )
         about = Key(SERVICE, key.namespace, key.name) if key.kind == SERVICE_STATUS else key
         if key.kind == SERVICE:
-            # What is known of its deliverers says nothing of a service that cannot be rendered.
+            # Reports of deliverers say nothing of a service that cannot be rendered.
             self._failures[key] = failure
         body = self._store.get(about)
         if body is None:
@@ -136,7 +131,7 @@ class StatusWriter:
             [failure],
             generation=generation,
             now=rfc3339(self._clock.time()),
-            # The others stay as they are: they were not judged.
+            # The others were not judged, so they stay.
             ours=(),
         )
         wanted = {**live, "observedGeneration": generation, "conditions": conditions}
@@ -153,7 +148,7 @@ class StatusWriter:
         *,
         again_as: Key | None = None,
     ) -> None:
-        """Have the status say so. ``again_as`` is the key to come again with, if not its own."""
+        """``again_as`` is the key to requeue; default: the object's own."""
         failure = self._failures.get(key_of(body))
         if failure is not None:
             conditions = [*(one for one in conditions if one.type != "Ready"), failure]
@@ -187,7 +182,7 @@ class StatusWriter:
         if isinstance(patch, Later):
             self._requeue(again_as or key, patch.seconds)
             return
-        # One that was made anew under the same name must not get the status of the one before.
+        # A new object of the same name must not get the status of the old one.
         if not await self._patch(key, {"metadata": {"uid": body["metadata"]["uid"]}, **patch}):
             return
         self._written[key] = now
@@ -201,14 +196,13 @@ class StatusWriter:
             )
 
     async def _patch(self, key: Key, patch: Mapping[str, Any]) -> bool:
-        """Whether the object is still there."""
+        """Return whether the object still exists."""
         kind = our_type(key.kind)
         try:
             answer = await self._api.patch(
                 kind, key.namespace, key.name, patch, subresource="status"
             )
         except NotFound:
-            # Deleted meanwhile; its watch will say so.
             return False
         self._store.put(answer)
         return self._store.get(key) is not None
@@ -216,9 +210,6 @@ class StatusWriter:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The status differs, and is to be written later."""
-
-    #: From now.
     seconds: float
 
 
@@ -230,10 +221,10 @@ def changes(
     now: float,
     slow_interval: float = SLOW_INTERVAL,
 ) -> dict[str, Any] | Later | None:
-    """The merge patch (RFC 7386) for ``/status``, None where nothing differs, or Later.
+    """The merge patch (RFC 7386) for ``/status``, None without a difference, or Later.
 
-    ``wanted_status`` is the whole status: what it lacks, the patch removes. ``last_written_at`` is
-    the ``now`` of the last write, on any clock; None where this process has not written it yet.
+    ``wanted_status`` is the whole status; other fields are removed. ``last_written_at`` is the
+    ``now`` of the last write, on any clock; None before the first write.
     """
     live = live_status or {}
     difference = _difference(live, wanted_status)
@@ -242,7 +233,7 @@ def changes(
     if last_written_at is not None and not _urgent(live, wanted_status):
         soon = _told_soon(live) != _told_soon(wanted_status)
         interval = min(SOON_INTERVAL, slow_interval) if soon else slow_interval
-        # Within the interval even where the clock was set back.
+        # Bounded even after the clock was set back.
         wait = min(interval, last_written_at + interval - now)
         if wait > 0:
             return Later(wait)

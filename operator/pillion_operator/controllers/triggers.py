@@ -1,4 +1,4 @@
-"""Which reconciles a change of the cluster asks for. Pure, but for what the references remember."""
+"""Which reconciles a change of the cluster causes. Pure, except for the references' index."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -28,25 +28,22 @@ from pillion_operator.status.delivery import failing_since
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
-#: Seconds that a service waits for more changes before it is rendered: those of one
-#: ``kubectl apply`` shall be one revision.
+#: Seconds that a service waits for more changes, so that one ``kubectl apply`` makes one revision.
 SETTLE = 0.05
-#: The same for pods, which report several changes in a row when they start.
+#: The same for pods, which change several times at their start.
 POD_SETTLE = 0.2
 
 
 def triggered(
     change: Change, references: References, *, services: Callable[[str], Iterable[Object]]
 ) -> Iterator[tuple[Key, float]]:
-    """The keys to reconcile, each with how many seconds it may wait for more changes.
-
-    ``services`` has the IndicationServices of a namespace.
-    """
+    """The keys to reconcile, each with the seconds that it may wait for more changes. ``services``
+    returns the IndicationServices of a namespace."""
     key = change.key
     if key.kind in (SERVICE, DESTINATION, FILTER, SUBSCRIPTION):
         yield from _of_ours(change, references)
         if key.kind == SERVICE and _means_something_else(change):
-            # Its selector may overlap with those of others now, or no longer.
+            # The overlap of its selector with others may have changed.
             others = services(key.namespace)
             yield from ((status_of(key_of(other)), 2 * SETTLE) for other in others)
     elif key.kind == SECRET:
@@ -62,7 +59,7 @@ def triggered(
             else:
                 yield service, SETTLE
             if key.kind == STATEFUL_SET.kind and _scaled_otherwise(change):
-                # A gateway of several pods is none that sidecars may relay to.
+                # Sidecars may relay only to a gateway with one pod.
                 yield from ((guest, SETTLE) for guest in sorted(references.guests(service)))
         if key.kind == "Pod":
             yield from _of_selectors(change, services(key.namespace))
@@ -77,7 +74,6 @@ def _scaled_otherwise(change: Change) -> bool:
 
 
 def _of_selectors(change: Change, services: Iterable[Object]) -> Iterator[tuple[Key, float]]:
-    """Other services may select the pod too."""
     before, after = _labels(change.before), _labels(change.after)
     if before == after:
         return
@@ -90,7 +86,7 @@ def _of_selectors(change: Change, services: Iterable[Object]) -> Iterator[tuple[
 def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, float]]:
     key = change.key
     if key.kind == SERVICE:
-        # Reconciled whole only where it may be rendered otherwise: its status is our own doing.
+        # Only a change of the rendering reconciles the whole service: its status is our own write.
         yield (key, SETTLE) if _means_something_else(change) else (status_of(key), SETTLE)
     else:
         # They wait for the services that render them.
@@ -103,14 +99,13 @@ def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, floa
 
 
 def _of_those_concerned(change: Change, references: References) -> Iterator[tuple[Key, float]]:
-    """Whatever else one of ours is rendered or judged with."""
     key = change.key
     if key.kind != FILTER:
-        # What they take over from others depends on it, and who else delivers where they do.
+        # What gateways accept from others, and who else delivers at their URLs, depends on it.
         yield from ((gateway, SETTLE) for gateway in sorted(references.gateways(key.namespace)))
     if key.kind == SERVICE:
         yield from ((guest, SETTLE) for guest in sorted(references.guests(key)))
-        # Its settings are what they are judged by.
+        # They are judged by its settings.
         for served in references.served_by(key):
             yield served, 2 * SETTLE
             yield from _beside(served, references)
@@ -119,7 +114,7 @@ def _of_those_concerned(change: Change, references: References) -> Iterator[tupl
         yield from ((service, SETTLE) for service in references.services_using(key))
     for body in (change.before, change.after):
         if body is not None and key.kind == SUBSCRIPTION:
-            # Its service may be none that renders anything, and so say nothing of the others.
+            # Its service may render nothing, and so not notify the others.
             for named in named_by(body):
                 yield named, SETTLE if named.kind == SERVICE else 2 * SETTLE
                 yield from _beside(named, references)
@@ -129,7 +124,7 @@ def _of_those_concerned(change: Change, references: References) -> Iterator[tupl
 
 
 def _beside(destination: Key, references: References) -> Iterator[tuple[Key, float]]:
-    """Those that are told whether they alone send sequence identifiers to a URL."""
+    """Those whose condition depends on who else sends sequence identifiers to a URL."""
     senders = sorted(references.senders_beside(destination))
     yield from ((sender, 2 * SETTLE) for sender in senders)
 
@@ -143,7 +138,6 @@ def _of_a_secret(change: Change, references: References) -> Iterator[tuple[Key, 
 
 
 def labelled(change: Change, label: str) -> set[Key]:
-    """The services that a label of the object names, or named."""
     names = {_label(body, label) for body in (change.before, change.after)}
     return {Key(SERVICE, change.key.namespace, name) for name in names if name}
 
@@ -158,7 +152,6 @@ def _labels(body: Object | None) -> Object:
 
 
 def _means_something_else(change: Change) -> bool:
-    """Whether more than status, labels or annotations has changed."""
     if change.before is None or change.after is None:
         return True
     before, after = change.before["metadata"], change.after["metadata"]
@@ -172,19 +165,15 @@ def _failing_since(body: Object | None) -> float | None:
 
 
 def _ended(body: Object) -> object:
-    """What a subscription's status says of whether it is delivered for."""
     return (body.get("status") or {}).get("subscriptionState")
 
 
 class DeliveryNews:
-    """Enqueues what the deliverers' latest answers change."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._before: dict[Key, Mapping[str, DestinationDelivery]] = {}
 
     def heard(self, service: Key) -> None:
-        """The deliverers of a service have said something new."""
         namespace, enqueue = service.namespace, self._context.queue.add
         reports = self._context.answers(service)
         now = deliveries(reports)
@@ -205,7 +194,7 @@ class DeliveryNews:
             enqueue(key)
         enqueue(status_of(service))
         for guest in sorted(self._context.references.guests(service)):
-            # Theirs says whether their gateway runs.
+            # Their status reports whether their gateway runs.
             enqueue(status_of(guest))
 
     def _drained(self, service: Key) -> None:
@@ -218,7 +207,6 @@ class DeliveryNews:
             enqueue(gateway)
 
     def _concerned(self, service: Key, reports: Sequence[Answer]) -> frozenset[Key]:
-        """The objects of which the status may say something else, whatever their queues do."""
         state = self._context.states.get(service)
         if state is None:
             return frozenset(self._context.references.served_by(service))

@@ -11,40 +11,35 @@ from pillion_operator.cluster.api import FAILURES, ApiError, Conflict
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics, Result
 
-#: Seconds to the first repetition after a failure, and the most: after an outage of the API server,
-#: everything is tried again within that time.
+#: Minimum and maximum seconds to a retry; after an outage of the API server everything is retried
+#: within the maximum.
 FIRST_BACKOFF = 0.25
 MOST_BACKOFF = 60.0
 K = TypeVar("K", bound=Hashable)
 logger = logging.getLogger("pillion.operator")
-#: Keys that are worked on at once.
 WORKERS = 8
-#: Called after a reconcile that failed, and after one that succeeded.
+#: Called after a failed reconcile, and after a successful one.
 Failed = Callable[[Key, Exception], Awaitable[None]]
 Succeeded = Callable[[Key], None]
-#: Reconciles one key. It may raise; it is then called again later.
+#: May raise; the key is then retried.
 Reconcile = Callable[[Key], Awaitable[None]]
 
 
 class Cancellable(Protocol):
-    """A timer that can be called off."""
-
     def cancel(self) -> None: ...
 
 
-#: Calls back after so many seconds.
 CallLater = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class WorkQueue(Generic[K]):
-    """De-duplicating, delaying, with exponential backoff for keys that fail.
+    """Deduplicates and delays keys, with exponential backoff after failures.
 
-    Each key is in it at most once, and never with two workers: one that is added while it is worked
-    on comes again afterwards.
+    A key is in it at most once and never with two workers: one that is added while it is processed
+    comes again afterwards.
     """
 
     def __init__(self, *, call_later: CallLater, time: Callable[[], float]) -> None:
-        """``time`` is the clock that ``call_later`` runs by, in seconds."""
         self._call_later = call_later
         self._time = time
         self._waiting: deque[K] = deque()
@@ -55,7 +50,7 @@ class WorkQueue(Generic[K]):
         self._filled = asyncio.Event()
 
     def add(self, key: K, *, delay: float = 0.0) -> None:
-        """Have ``key`` worked on, after ``delay`` seconds or earlier where somebody asks for it."""
+        """Process ``key`` after ``delay`` seconds, or earlier if it is already due then."""
         if delay > 0:
             self._add_later(key, delay)
             return
@@ -83,7 +78,7 @@ class WorkQueue(Generic[K]):
             delayed[1].cancel()
 
     async def get(self) -> K:
-        """The next key; whoever takes it calls ``done`` with it."""
+        """Return the next key; call ``done`` with it afterwards."""
         while not self._waiting:
             self._filled.clear()
             await self._filled.wait()
@@ -102,7 +97,7 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
 
     def failed(self, key: K, *, at_least: float = 0.0) -> float:
-        """Have a key worked on again after its backoff; return how many seconds that is."""
+        """Requeue a key after its backoff; return the seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = max(at_least, min(MOST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures, 20)))
@@ -115,18 +110,14 @@ class WorkQueue(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Keys that wait for a worker."""
         return len(self._waiting)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, now or later, and nothing is worked on."""
         return not (self._waiting or self._working or self._dirty or self._delayed)
 
 
 class Engine:
-    """Works on the queue until it is cancelled."""
-
     def __init__(
         self,
         *,
@@ -137,8 +128,8 @@ class Engine:
         failed: Failed,
         succeeded: Succeeded,
     ) -> None:
-        """``reconciles``: by kind of key; keys of other kinds are passed over. ``failed`` is called
-        after an error of the operator itself."""
+        """``reconciles`` is by kind; keys of other kinds are ignored. ``failed`` is called after an
+        internal error."""
         self._failed = failed
         self._succeeded = succeeded
         self._queue = queue
@@ -158,7 +149,7 @@ class Engine:
                 await self._once(key)
             finally:
                 self._queue.done(key)
-            # Many that have nothing to wait for must not keep all else waiting, the lease first.
+            # Many keys that never wait must not block the event loop, above all the lease.
             await asyncio.sleep(0)
 
     async def _once(self, key: Key) -> None:
@@ -173,8 +164,8 @@ class Engine:
             result = Result.RETRY
             self._put_off(key, error)
         except Exception as error:
-            # A defect met with one object must not end the work for all others: it is logged
-            # with its trace, counted for an alert, and retried with backoff.
+            # An error with one object must not stop the others: it is logged with its trace,
+            # counted for an alert, and retried with backoff.
             result = Result.FAILED
             delay = self._queue.failed(key)
             logger.exception(
@@ -194,7 +185,6 @@ class Engine:
         try:
             await self._failed(key, error)
         except Exception as untold:  # noqa: BLE001 - the worker has other objects to serve
-            # It comes again with the key.
             logger.warning(
                 "cannot write to the status of %s that its reconcile failed: %s",
                 key,
