@@ -1,8 +1,5 @@
-"""Kubernetes Events: what an administrator sees in ``kubectl describe``.
-
-They are a courtesy: whoever publishes one never waits for it, and where the API server does not
-take it, it is counted and gone.
-"""
+"""Kubernetes Events, as in ``kubectl describe``. Best effort: publishing never waits, and an Event
+that the API server refuses is counted and dropped."""
 
 import asyncio
 import hashlib
@@ -19,24 +16,22 @@ from pillion_operator.names import EVENT_CONTROLLER
 
 logger = logging.getLogger("pillion.events")
 
-#: Events that may wait to be written.
 MOST_WAITING = 1_000
-#: Seconds for which the same is not said again of an object, and how many are remembered.
+#: Seconds before an Event repeats for an object, and maximum remembered Events.
 REPEATED_AFTER = 3600.0
 MOST_REMEMBERED = 10_000
-#: Seconds until an attempt to write one is given up.
+#: Timeout of one write in seconds.
 TIMEOUT = 10.0
-#: The API server's bounds: bytes of a note, characters of a reason, an action and an instance.
+#: The API server's limits: bytes of a note, characters of a reason, an action and an instance.
 MOST_NOTE_BYTES = 1024
 MOST_WORD = 128
-#: The namespace of Events about objects that have none.
 CLUSTER_NAMESPACE = "default"
 
 _Said = tuple[str, str, str, str, str, str]
 
 
 class EventRecorder:
-    """Publishes Events, one after the other, in a coroutine of its own."""
+    """Publishes Events one by one in a coroutine of its own."""
 
     def __init__(
         self,
@@ -46,23 +41,22 @@ class EventRecorder:
         clock: Clock,
         dropped: Callable[[], None],
     ) -> None:
-        """``instance`` is this process among its replicas. ``dropped`` is called for each Event
-        that is not published: too many wait, or the API server does not take it.
-        """
+        """``instance`` identifies this replica. ``dropped`` is called for each unpublished Event:
+        too many wait, or the API server refuses it."""
         self._api = api
         self._instance = instance
         self._clock = clock
         self._dropped = dropped
         self._waiting: asyncio.Queue[Object] = asyncio.Queue(MOST_WAITING)
-        #: When what was said; the oldest first.
+        #: When each was last published; the oldest first.
         self._said: OrderedDict[_Said, float] = OrderedDict()
 
     def publish(self, regarding: Object, *, type: str, reason: str, note: str, action: str) -> None:
-        """Have an Event about an object published soon. The same about it is said once an hour.
+        """Queue an Event about an object or a reference to it (``apiVersion``, ``kind``,
+        ``metadata``); the same one at most once an hour.
 
-        ``type`` is ``Normal`` or ``Warning``; ``reason`` and ``action`` are CamelCase words; of
-        ``note`` 1024 bytes are kept. ``regarding`` is an object, or its reference: ``apiVersion``,
-        ``kind`` and ``metadata``.
+        ``type`` is ``Normal`` or ``Warning``; ``reason`` and ``action`` are CamelCase; ``note`` is
+        cut at 1024 bytes.
         """
         event = self._event(regarding, type=type, reason=reason, note=note, action=action)
         about = event["regarding"]
@@ -72,7 +66,7 @@ class EventRecorder:
         try:
             self._waiting.put_nowait(event)
         except asyncio.QueueFull:
-            # It was not said, so it may be said later.
+            # It was not published, so it may be later.
             del self._said[said]
             self._dropped()
 
@@ -85,7 +79,7 @@ class EventRecorder:
                 self._waiting.task_done()
 
     async def drained(self) -> None:
-        """Return once everything that was published has been written or lost; ``run`` must run."""
+        """Return once all queued Events are written or lost; ``run`` must run."""
         await self._waiting.join()
 
     async def _write(self, event: Object) -> None:
@@ -124,8 +118,8 @@ class EventRecorder:
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
-            # Like client-go's: the object's name, and something that makes it one of its own. An
-            # object's name may be as long as an Event's.
+            # Like client-go: the object's name and a unique suffix. The object's name may be as
+            # long as an Event's.
             "metadata": {
                 "name": f"{name[:230].rstrip('.-')}.{digest}",
                 "namespace": namespace or CLUSTER_NAMESPACE,

@@ -1,10 +1,6 @@
-"""One leader among the replicas, by a Lease that they all try to write.
-
-The API server's optimistic concurrency decides: whoever writes the Lease at the version that he
-read has it. Whether its holder is alive is judged by one's own monotonic clock alone, from when the
-Lease was last *seen* to change: the clocks of two machines are never compared. Times written into
-the Lease are for people.
-"""
+"""Elects one leader among the replicas by a Lease. The API server's optimistic concurrency decides.
+A replica judges the holder by its own monotonic clock, from when it last *saw* the Lease change:
+clocks are never compared, and times in the Lease are for people."""
 
 import logging
 import math
@@ -21,23 +17,21 @@ logger = logging.getLogger("pillion.leadership")
 
 
 class LeadershipLost(Exception):
-    """Somebody else has the Lease, or it was given up: this process must end.
-
-    Its requests may still be under way, so it is the process that ends, not just its loops.
-    """
+    """The Lease is another's or was given up. Requests may still be in flight, so the process must
+    end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """The times of a Lease, in seconds. Each is well below the one above it, or two might lead."""
+    """In seconds. Each is well below the one above it, or two might lead."""
 
-    #: How long a Lease that is seen not to change is still respected.
+    #: How long an unchanged Lease is respected.
     lease: float = 15.0
-    #: How long a leader that cannot renew goes on writing.
+    #: How long a leader that cannot renew continues to write.
     renew_deadline: float = 10.0
-    #: Between two attempts, to acquire or to renew.
+    #: Between two attempts to acquire or renew.
     retry: float = 2.0
-    #: The share by which the wait between attempts to acquire is drawn longer, 0 to it.
+    #: Maximum share by which the wait to acquire is randomly longer.
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
@@ -50,15 +44,14 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """A Lease as it was last seen to change, and when, on one's own clock."""
+    """A Lease when it was last seen to change, and when, by the own clock."""
 
     version: str
     since: float
 
 
 class Leadership:
-    """This process's claim to lead. ``acquire``, then ``hold`` for as long as it leads, then
-    ``release``."""
+    """This process's claim to lead: ``acquire``, ``hold`` while it leads, ``release``."""
 
     def __init__(
         self,
@@ -72,9 +65,8 @@ class Leadership:
         leads: Callable[[bool], None],
         times: LeaseTimes | None = None,
     ) -> None:
-        """``identity`` is this process's alone, after a restart too. ``draw`` gives a random number
-        from 0 to 1. ``leads`` is told when this process begins and ceases to lead.
-        """
+        """``identity`` is unique to this process, also after a restart. ``draw`` returns a random
+        number from 0 to 1. ``leads`` is called when this process begins and ceases to lead."""
         self._api = api
         self._namespace = namespace
         self._name = name
@@ -84,9 +76,9 @@ class Leadership:
         self._leads = leads
         self._times = times or LeaseTimes()
         self._seen: _Sighting | None = None
-        #: The Lease as this process wrote it last; None while it does not lead.
+        #: The Lease as this process last wrote it; None while it does not lead.
         self._held: Object | None = None
-        #: When the last renewal that succeeded was begun.
+        #: When the last successful renewal began.
         self._renewed = 0.0
 
     @property
@@ -101,10 +93,10 @@ class Leadership:
         self._leads(True)
 
     async def hold(self) -> NoReturn:
-        """Renew the Lease until somebody else has it; then raise LeadershipLost.
+        """Renew the Lease until another has it; then raise LeadershipLost.
 
-        A leader that cannot renew in time does not lead: it writes nothing until it has renewed,
-        which succeeds only while nobody else has taken the Lease.
+        A leader that cannot renew in time writes nothing until it has, which succeeds only while no
+        other has taken the Lease.
         """
         led = True
         try:
@@ -119,7 +111,7 @@ class Leadership:
                 self._leads(False)
 
     def _told(self, led: bool) -> bool:
-        """Tell of a change since it ``led`` or did not; return whether it leads."""
+        """Call ``leads`` after a change from ``led``; return whether it leads."""
         if self.leading == led:
             return led
         if led:
@@ -135,8 +127,8 @@ class Leadership:
         return not led
 
     async def release(self) -> None:
-        """Give the Lease back, so that another replica leads at once. For an orderly end only:
-        everything that writes must have stopped."""
+        """Give the Lease back, so that another replica leads at once. Only after all writers have
+        stopped."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -144,7 +136,7 @@ class Leadership:
         try:
             await within(self._clock, self._times.retry, self._change(held, freed))
         except LeadershipLost:
-            return  # There is nothing to give back.
+            return
         except FAILURES as error:
             self._warn("could not be released and has to expire", error)
 
@@ -173,7 +165,7 @@ class Leadership:
         return await self._api.replace({**lease, "spec": spec})
 
     def _free(self, lease: Object | None) -> bool:
-        """Whether the Lease may be taken. One that was deleted may have a leader still."""
+        """Whether the Lease may be taken. One that was deleted may still have a leader."""
         now = self._clock.monotonic()
         version = "" if lease is None else lease["metadata"]["resourceVersion"]
         first = self._seen is None
@@ -184,7 +176,7 @@ class Leadership:
         spec = (lease or {}).get("spec") or {}
         if lease is not None and spec.get("holderIdentity") in (None, "", self._identity):
             return True
-        # What the holder says counts: a replica of another version may take longer to give up.
+        # The holder's value counts: another version may take longer to give up.
         respected = max(self._times.lease, float(spec.get("leaseDurationSeconds") or 0))
         return now - self._seen.since >= respected
 
@@ -200,15 +192,15 @@ class Leadership:
         except FAILURES as error:
             self._warn("was not renewed", error)
             return
-        # From when it was begun: the API server may have written it as early as that.
+        # The API server may have written it as early as the request's start.
         self._renewed = began
 
     async def _change(self, held: Object, changes: Object, *, anew: bool = False) -> Object:
-        """Write some fields of the Lease that this process has; ``anew``: also one that is gone."""
+        """Write fields of the Lease that this process has; ``anew``: also one that is gone."""
         try:
             return await self._api.replace({**held, "spec": {**held["spec"], **changes}})
         except (Conflict, NotFound):
-            # Somebody has added a label, or an answer of our own got lost. Or it is no longer ours.
+            # Somebody has added a label, or an answer got lost. Or it is no longer ours.
             found = await self._api.get(LEASE, self._namespace, self._name)
         holder = ((found or {}).get("spec") or {}).get("holderIdentity")
         if found is None and anew and self._left() > 0:
@@ -222,7 +214,7 @@ class Leadership:
         return self._renewed + self._times.renew_deadline - self._clock.monotonic()
 
     def _lost(self, why: str) -> LeadershipLost:
-        # Never given back after this: it may be another's by now.
+        # Never released after this: it may be another's by now.
         self._held = None
         return LeadershipLost(f"the Lease {self._namespace}/{self._name}: {why}")
 

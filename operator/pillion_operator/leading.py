@@ -1,4 +1,4 @@
-"""The leader's work: all that writes to the cluster, put together and run."""
+"""The leader's work: all that writes to the cluster."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ logger = logging.getLogger("pillion.operator")
 
 #: Seconds between two attempts to get the key of the deliverers' tokens.
 KEY_RETRY = 2.0
-#: Seconds after which the process ends where the key cannot be had.
+#: Seconds after which the process ends without the key.
 KEY_PATIENCE = 60.0
 
 
@@ -93,18 +93,17 @@ class Leader:
         self._losses = Losses(store=store, recorder=self._recorder, metrics=metrics, clock=clock)
 
     async def run(self) -> None:
-        """Reconcile, for ever. What another leader has left is taken up as it stands."""
+        """Reconcile forever, continuing from what another leader has left."""
         key = await self._token_key()
         async with aclosing(DelivererClient(clock=self._clock)) as client:
             await self.lead(client, token_key=key)
 
     async def lead(self, client: Client, *, token_key: bytes) -> None:
-        """Reconcile for ever. ``client`` polls deliverers; their tokens are derived from
-        ``token_key``."""
+        """``client`` polls deliverers; their tokens are derived from ``token_key``."""
         context = self._context(client, token_key)
         self._metrics.read(lambda: _families(context))
         engine = self._engine(context)
-        # Before anything is rendered: what is not known yet would be left out of new services.
+        # Before rendering: what is unknown would be left out of new services.
         await context.authority.look()
         await context.issuer.look()
         await recall(self._store)
@@ -125,7 +124,7 @@ class Leader:
             self._queue.close()
 
     async def _token_key(self) -> bytes:
-        """The key. Retries; raises ApiError where the API server refuses for KEY_PATIENCE."""
+        """Retries; raises ApiError if the API server refuses for KEY_PATIENCE."""
         deadline = self._clock.monotonic() + KEY_PATIENCE
         while True:
             try:
@@ -258,7 +257,6 @@ class Leader:
         )
 
     def _activate(self, context: Context) -> None:
-        """Enqueue everything that the store holds already."""
         for kind in (SUBSCRIPTION, DESTINATION, FILTER, SERVICE):
             for key in list(self._store.keys(kind)):
                 context.references.follow(Change(key, None, self._store.get(key)))
@@ -276,13 +274,13 @@ class Leader:
             for service in _served(change):
                 self._pods_changed(service, context, change)
         if change.after is not None and context.applier.wrote(change.after):
-            # The watch shows the operator's own write: nothing follows from it.
+            # The watch shows the operator's own write.
             return
         for key, delay in triggered(change, context.references, services=self._services.services):
             self._queue.add(key, delay=delay)
 
     def _render_all(self) -> None:
-        """Enqueue every service: the gateways' authorities or the token keys have changed."""
+        """Enqueue every service, after a change of the gateways' authorities or the token keys."""
         for key in list(self._store.keys(SERVICE)):
             self._queue.add(key)
 
@@ -292,13 +290,13 @@ class Leader:
             service.name,
             [*context.pods(service), *ending_pods(self._store, service)],
         )
-        # The last state of a pod that is gone, or of one that has ended and is still there.
+        # The last state of a pod that is gone, or has ended and still exists.
         last = [] if change is None else [change.before, change.after]
         known = {uid_of(pod): pod for pod in last if pod is not None}
         for departure in departures:
             pod = known.get(departure.uid)
             there = None if pod is None else self._store.get(key_of(pod))
-            # One that is still there, and has not ended, has merely lost its label.
+            # One that exists and has not ended has merely lost its label.
             if there is None or has_ended(there) or uid_of(there) != departure.uid:
                 self._losses.tell(service, departure, pod=pod)
 

@@ -1,9 +1,7 @@
-"""Names of labels, annotations, files and objects in a cluster."""
+"""Names in a cluster: labels, annotations, files and objects."""
 
-#: The operator's field manager.
 FIELD_MANAGER = "pillion-operator"
 
-#: The reporter of the operator's Events.
 EVENT_CONTROLLER = "pillion.dev/operator"
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
@@ -56,29 +54,26 @@ TOKEN_AUDIENCE = "pillion"
 TLS_VOLUME = "pillion-tls"
 TLS_PATH = "/etc/pillion/tls"
 
-#: The volume for a deliverer's journal.
 DATA_VOLUME = "pillion-data"
 
 #: The type of the Secrets with a rendered configuration, and what their credentials label says.
 CONFIGURATION_TYPE = "pillion.dev/configuration"
 RENDERED = "rendered"
 
-#: Maximum Secrets of one configuration.
 CONFIGURATION_PARTS = 16
 
 
 def configuration_secret(service: str, part: int) -> str:
-    """The Secret with one part of a service's rendered configuration; parts count from 0."""
+    """Parts count from 0."""
     return f"pillion-{service}-{part}"
 
 
 def gateway(service: str) -> str:
-    """The StatefulSet, Service, ConfigMap and so on of a service in Gateway mode."""
+    """Also of the Service, ConfigMap and so on of a service in Gateway mode."""
     return f"pillion-{service}"
 
 
 def tls_secret(service: str) -> str:
-    """The Secret with the certificate of a gateway."""
     return f"pillion-{service}-tls"
 
 

@@ -1,8 +1,6 @@
-"""Annotates running pods, which makes their kubelets refresh the configuration at once.
-
-Otherwise a kubelet refreshes a changed Secret after a minute or more. The operator writes nothing
-else to a pod; the chart's ValidatingAdmissionPolicy enforces that.
-"""
+"""Annotates running pods, so that their kubelets refresh the configuration at once. Otherwise that
+takes a minute or more. The operator writes nothing else to a pod; the chart's
+ValidatingAdmissionPolicy enforces that."""
 
 import logging
 from collections import OrderedDict
@@ -16,7 +14,6 @@ from pillion_operator.store import Key
 
 logger = logging.getLogger("pillion.operator")
 
-#: Maximum pods annotated in a second.
 PER_SECOND = 50.0
 #: Maximum waiting pods of one namespace. Their kubelets refresh the others later.
 MOST_WAITING = 20_000
@@ -38,7 +35,7 @@ class PodPoker:
         self._clock = clock
         self._enabled = enabled
         self._done = done
-        #: The revisions by namespace and pod; the next namespace comes first.
+        #: Revisions by namespace and pod; the next namespace comes first.
         self._waiting: OrderedDict[str, OrderedDict[Key, str]] = OrderedDict()
         self._bell = Bell()
 
@@ -61,7 +58,7 @@ class PodPoker:
                     await self._clock.sleep(1.0 / PER_SECOND)
 
     def _next(self) -> tuple[Key, str]:
-        """Return the next pod, by namespaces in turn: a large one must not delay all others."""
+        """Take the namespaces in turn: a large one must not delay all others."""
         namespace, waiting = self._waiting.popitem(last=False)
         pod, revision = waiting.popitem(last=False)
         if waiting:
@@ -75,7 +72,7 @@ class PodPoker:
         except NotFound:
             return
         except FAILURES as error:
-            # The kubelet refreshes the volume all the same, only later.
+            # The kubelet refreshes the volume later anyway.
             self._done("failed")
             logger.warning(
                 "pod %s/%s could not be annotated: %s",

@@ -1,8 +1,5 @@
-"""The cluster as it is, listed: fills the store at the start, and sets it right from time to time.
-
-A watch may miss what was deleted while it was cut (410 Gone): kopf lists anew then, but tells
-nobody of what is no longer there.
-"""
+"""Lists the cluster: fills the store at the start, and repairs it periodically. A watch may miss
+deletions while it is cut (410 Gone): kopf then lists anew, but reports no missing object."""
 
 import asyncio
 import logging
@@ -17,7 +14,7 @@ from pillion_operator.watching import WATCHED
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds that a watch is given to bring what a listing has found.
+#: Seconds for a watch to bring what a listing has found.
 PATIENCE = 2.0
 
 
@@ -32,14 +29,14 @@ class Resync:
         missed: Callable[[str, int], None],
         definitions: Definitions,
     ) -> None:
-        """``namespaces``: empty for all. ``missed`` counts, by kind, what no watch has brought."""
+        """Empty ``namespaces`` means all. ``missed`` counts, by kind, what no watch has brought."""
         self._api = api
         self._store = store
         self._namespaces = tuple(namespaces)
         self._clock = clock
         self._missed = missed
         self._definitions = definitions
-        #: The store keeps what is touched for one listing at a time.
+        #: The store tracks changes for one listing at a time.
         self._repairing = asyncio.Lock()
 
     async def fill(self) -> None:
@@ -47,7 +44,7 @@ class Resync:
             await self._one(kind, selector, patience=0.0)
 
     async def run(self, interval: float, *, wanted: Callable[[], bool] = lambda: True) -> None:
-        """Repair every ``interval`` seconds, for ever, where it is ``wanted`` then."""
+        """Repair every ``interval`` seconds, if ``wanted`` then."""
         while True:
             await self._clock.sleep(interval)
             if not wanted():
@@ -62,7 +59,7 @@ class Resync:
                 )
 
     async def repair(self) -> None:
-        """List everything, and take over what the watches have missed."""
+        """List everything, and add what the watches have missed."""
         async with self._repairing:
             for kind, selector in WATCHED:
                 wrong = await self._one(kind, selector, patience=PATIENCE)
@@ -84,13 +81,13 @@ class Resync:
             except NotFound:
                 if kind not in OURS:
                     raise
-                # Its definition is gone: what is missing may not have been deleted.
+                # Its definition is gone: missing objects may not have been deleted.
                 return []
-            # The items of a list do not say what they are.
+            # List items lack apiVersion and kind.
             listed += [
                 {**item, "apiVersion": kind.api_version, "kind": kind.kind} for item in items
             ]
-        # What a watch is just about to bring is not missed.
+        # A watch may be about to bring it.
         await self._clock.sleep(patience)
         wrong = self._store.reconcile_listing(
             kind.kind, self._namespaces or None, listed, kept=self._definitions.holds

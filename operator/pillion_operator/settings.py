@@ -11,17 +11,15 @@ from pillion_sidecar.config.addresses import AddressPolicy
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address to listen at. Port 0: any free one."""
+    """Port 0: any free one."""
 
     host: str
     port: int
 
 
 class SidecarPolicy(StrEnum):
-    """Which pods with a sidecar get a NetworkPolicy that opens the port of telemetry.
-
-    It closes every other port of a pod that no other policy selects.
-    """
+    """Which pods with a sidecar get a NetworkPolicy that opens the telemetry port. It closes every
+    other port of a pod that no other policy selects."""
 
     NONE = "None"
     #: Executors, for which Spark 4.2 and newer has a policy of its own.
@@ -31,8 +29,6 @@ class SidecarPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The NetworkPolicies of deliverers."""
-
     gateways: bool = True
     sidecars: SidecarPolicy = SidecarPolicy.NONE
     #: The peers of a NetworkPolicy that may reach telemetry; empty: every pod of the cluster.
@@ -41,11 +37,11 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererDefaults:
-    """Defaults of a deliverer's container, for fields that its IndicationService leaves out."""
+    """For fields that its IndicationService leaves out."""
 
     image: str
     image_pull_policy: str | None = None
-    #: Image pull secrets, unless the pod or the gateway's template names any.
+    #: Unless the pod or the gateway's template names any.
     pull_secrets: tuple[str, ...] = ()
     #: ``requests`` and ``limits``, as in a container.
     resources: Mapping[str, Any] = field(
@@ -54,17 +50,16 @@ class DelivererDefaults:
             "limits": {"memory": "384Mi"},
         }
     )
-    #: The addresses that destinations may have.
+    #: Those that destinations may have.
     addresses: AddressPolicy = field(default_factory=AddressPolicy)
     network: NetworkSettings = field(default_factory=NetworkSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
-    """The injecting webhook. Its certificate is the operator's own, unless a folder is set."""
+    """The certificate is the operator's own, unless a folder is set."""
 
     address: Address = Address("0.0.0.0", 9443)
-    #: The Service that the API server calls.
     service: str = "pillion-webhook"
     #: The Secret, in the operator's namespace, with its own CA and certificate.
     secret: str = "pillion-webhook"
@@ -78,17 +73,14 @@ class WebhookSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """The settings of one operator process."""
-
     deliverer: DelivererDefaults
-    #: The namespaces to serve; empty: all of them.
+    #: Empty: all.
     namespaces: tuple[str, ...] = ()
     #: The namespaces for which the API server calls the webhook, as a label selector of a query;
     #: None: all.
     namespace_selector: str | None = None
     #: The operator's own namespace, with its Lease and Secrets.
     namespace: str = "pillion-system"
-    #: Identifies this process among its replicas.
     identity: str = "pillion-operator"
     #: The Lease of the leader; None: there is one replica only.
     lease: str | None = "pillion-operator"
@@ -113,5 +105,5 @@ class OperatorSettings:
 
     @property
     def installation(self) -> str:
-        """Identifies this installation in the cluster: the same for all replicas and restarts."""
+        """Unique in the cluster, and the same for all replicas and restarts."""
         return f"{self.namespace}/{self.lease or self.token_secret}"

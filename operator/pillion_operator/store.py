@@ -1,8 +1,5 @@
-"""What is known of the cluster: the last state of every object that the operator watches.
-
-Filled by the watches and set right by the resync; read by reconciles. Objects are the JSON of the
-API server, without what nobody here reads.
-"""
+"""The last known state of every watched object. The watches fill it and the resync repairs it.
+Objects are the API server's JSON without the unused parts."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,24 +11,23 @@ from pillion_operator.cluster.types import STATEFUL_SET, Object
 from pillion_operator.names import CONTAINER, DATA_VOLUME, RENDERED
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
 
-#: Objects of which it is remembered that they went: more than may go while an answer is under way.
+#: Maximum remembered deletions: more than may happen during a request.
 MOST_GONE = 10_000
 
 
-#: Characters of data (base64) in a Secret or ConfigMap that is held: a bundle of all public
-#: authorities, twice.
-#: Of a larger one nothing is known but that it is there.
+#: Maximum characters of data (base64) kept of a Secret or ConfigMap: twice a bundle of all public
+#: authorities. Of a larger one only the existence is known.
 MOST_SECRET = 512 * 1024
 
 
-#: Of metadata, what tells an object from others of its name.
+#: The metadata that identifies an object among others of its name.
 IDENTITY = ("uid", "creationTimestamp")
-#: In the metadata of an object that continues another one: what that had of ``IDENTITY``. Never
-#: the API server's: it keeps no field of metadata that it does not know.
+#: In the metadata of an object that continues another: the other's ``IDENTITY``. Never from the API
+#: server, which drops unknown metadata.
 CONTINUES = "continues"
 
 
-#: Characters of why a container waits that are held.
+#: Maximum characters kept of why a container waits.
 LONGEST_WAITING = 300
 
 
@@ -46,13 +42,13 @@ class Key:
 
 
 def key_of(body: Object) -> Key:
-    """The key of an object; ``""`` stands for the namespace of one that has none."""
+    """The namespace is ``""`` for an object without one."""
     metadata = body["metadata"]
     return Key(body["kind"], metadata.get("namespace") or "", metadata["name"])
 
 
 def version_of(body: Object) -> int:
-    """The resourceVersion as a number, which grows with each change of the cluster."""
+    """As a number, which grows with each change of the cluster."""
     return int(body["metadata"].get("resourceVersion") or 0)
 
 
@@ -61,8 +57,8 @@ def uid_of(body: Object) -> str:
 
 
 def identity_of(body: Object) -> dict[str, Any]:
-    """What a deliverer tells an object from others of its name by: uid and creationTimestamp, of
-    the first one where it continues others."""
+    """The uid and creationTimestamp by which a deliverer identifies the object: those of the first
+    one if it continues others."""
     metadata = body["metadata"]
     own = {name: metadata[name] for name in IDENTITY if name in metadata}
     return dict(metadata.get(CONTINUES) or own)
@@ -70,36 +66,34 @@ def identity_of(body: Object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What has become of one object: ``before`` or ``after`` is None where there was none."""
+    """``before`` or ``after`` is None if there was none."""
 
     key: Key
     before: Object | None
     after: Object | None
 
 
-#: Told of each change of the store, after it was made.
+#: Called after each change of the store.
 Listener = Callable[[Change], None]
 
 
 class Store:
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], dict[str, Object]] = {}
-        #: Keys that the watches have touched since ``begin_listing``, and with what.
+        #: Keys that the watches have changed since ``begin_listing``.
         self._touched: set[Key] | None = None
         self._listeners: list[Listener] = []
-        #: Whether an object that stands in the place of another one continues it.
+        #: Whether an object that replaces another continues it.
         self.takes_up: Callable[[Key], bool] = lambda _key: False
-        #: Of what went last, by uid: the version at which it did.
+        #: The versions of recent deletions, by uid.
         self._gone: OrderedDict[str, int] = OrderedDict()
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
     def put(self, body: Object) -> bool:
-        """Take over what a watch or an answer of the API server says; whether it was news.
-
-        News of yesterday is not: a watch that was cut may repeat what has changed since.
-        """
+        """Store an object from a watch or an answer; return whether it was new. A watch that was
+        cut may repeat older states."""
         return self._put(body, older_too=False)
 
     def _put(self, body: Object, *, older_too: bool) -> bool:
@@ -107,7 +101,7 @@ class Store:
         key = key_of(slim)
         self._touch(key)
         if version_of(slim) <= self._gone.get(uid_of(slim), -1):
-            # The answer to a write may come after the watch has told of the object's end.
+            # The answer to a write may come after the watch has reported the deletion.
             return False
         known = self._objects.setdefault((key.kind, key.namespace), {})
         before = known.get(key.name)
@@ -129,13 +123,13 @@ class Store:
         return _continuing(body, identity_of(before)) if taken_up else body
 
     def continues(self, key: Key, identity: Mapping[str, Any]) -> None:
-        """Have an object that is there continue an earlier one, unless it continues another."""
+        """Let an existing object continue an earlier one, unless it continues another."""
         known = self._objects[(key.kind, key.namespace)]
         if CONTINUES not in known[key.name]["metadata"]:
             known[key.name] = _continuing(known[key.name], identity)
 
     def remove(self, key: Key, *, version: int | None = None) -> bool:
-        """Forget an object, unless something newer than ``version`` stands there meanwhile."""
+        """Remove an object, unless it is newer than ``version``."""
         self._touch(key)
         known = self._objects.get((key.kind, key.namespace), {})
         before = known.get(key.name)
@@ -151,7 +145,7 @@ class Store:
         return True
 
     def begin_listing(self) -> None:
-        """A listing of the cluster begins: what the watches bring from now on is newer."""
+        """Mark the start of a listing: what the watches bring from now on is newer."""
         self._touched = set()
 
     def reconcile_listing(
@@ -162,10 +156,11 @@ class Store:
         *,
         kept: Callable[[Key], bool] = lambda _key: False,
     ) -> list[Key]:
-        """Set one kind right by a complete listing; return what was not as the store had it.
+        """Repair one kind by a complete listing; return what differed.
 
-        ``namespaces`` are those that were listed, None for all. What a watch has brought since
-        ``begin_listing`` is left alone; so is what is not listed and ``kept``, though returned.
+        ``namespaces`` are those that were listed, None for all. Changes by a watch since
+        ``begin_listing`` are left alone; ``kept`` objects that are not listed stay, but are
+        returned.
         """
         touched = self._touched or set()
         self._touched = None
@@ -174,7 +169,7 @@ class Store:
         for body in listed:
             key = key_of(body)
             present.add(key)
-            # An etcd that was restored from a backup goes on from older versions.
+            # A restored etcd has older versions.
             if key not in touched and self._put(body, older_too=True):
                 wrong.append(key)
         for key in list(self.keys(kind)):
@@ -221,17 +216,16 @@ def _continuing(body: Object, identity: Mapping[str, Any]) -> Object:
 
 
 def _is_oversized(secret: Object) -> bool:
-    """Whether a Secret or ConfigMap of a user's is larger than what is held of any."""
     labels = secret["metadata"].get("labels") or {}
     size = sum(len(value) for value in (secret.get("data") or {}).values())
     return labels.get(CREDENTIALS_LABEL) != RENDERED and size > MOST_SECRET
 
 
 def slimmed(body: Object) -> Object:
-    """The object without what costs memory and nobody reads."""
+    """Remove what costs memory and nobody reads."""
     metadata = {k: v for k, v in body["metadata"].items() if k != "managedFields"}
     if "annotations" in metadata:
-        # Others write whatever they like there, kubectl a copy of the whole object.
+        # Others write anything there, kubectl a copy of the whole object.
         metadata["annotations"] = {
             name: value
             for name, value in metadata["annotations"].items()
@@ -255,7 +249,7 @@ def slimmed(body: Object) -> Object:
 
 
 def _claimed(pod: Object) -> dict[str, Any]:
-    """Of a pod's spec, whether its deliverer's journal lies in a claim, which outlives the pod."""
+    """Whether the deliverer's journal is in a claim, which outlives the pod."""
     volumes = [
         volume
         for volume in (pod.get("spec") or {}).get("volumes") or ()
@@ -265,7 +259,7 @@ def _claimed(pod: Object) -> dict[str, Any]:
 
 
 def _state_of_deliverer(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a pod's containers, how the deliverer has ended, or why it waits."""
+    """How the deliverer has ended, or why it waits."""
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(field) or ():
             state = container.get("state") or {}

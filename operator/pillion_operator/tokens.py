@@ -1,4 +1,4 @@
-"""The key of all deliverers' bearer tokens, in one Secret of the operator."""
+"""The key of all deliverers' bearer tokens, in a Secret of the operator."""
 
 import secrets
 
@@ -12,7 +12,7 @@ BYTES = 32
 
 
 async def token_key(api: Api, *, namespace: str, name: str) -> bytes:
-    """Return the key, made if there is none; raises what :class:`Api` raises."""
+    """Return the key, made if there is none; raises the errors of :class:`Api`."""
     kept = KeptSecret(api, namespace=namespace, name=name, type="Opaque")
     while True:
         found = await kept.read()
@@ -21,7 +21,7 @@ async def token_key(api: Api, *, namespace: str, name: str) -> bytes:
             return known
         key = secrets.token_bytes(BYTES)
         if found.secret is not None:
-            # The operator's role allows to patch this Secret, not to replace it.
+            # The operator's role allows patching this Secret, not replacing it.
             await api.patch(SECRET, namespace, name, {"data": encoded({KEY: key})})
             return key
         if await kept.write(found, {KEY: key}):

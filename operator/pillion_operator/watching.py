@@ -1,9 +1,6 @@
-"""kopf keeps the watches; what they bring goes into the store, and nothing is written by them.
-
-Handlers of changes (``on.create``, ``on.update``) are not used: they cost a write for each object
-at each start, and each sees one object where a configuration is made of many
-(``docs/decisions/0009-kopf-watches-one-queue-reconciles.md``).
-"""
+"""Watches the cluster with kopf and stores what the watches bring, without writing. Handlers of
+changes (``on.create``, ``on.update``) would cost a write for each object at each start
+(``docs/decisions/0009-kopf-watches-one-queue-reconciles.md``)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,18 +30,17 @@ from pillion_sidecar.config.schema import CLASSES_LABEL, CREDENTIALS_LABEL, GROU
 _OUR_PLURALS = frozenset(kind.plural for kind in OURS)
 _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
-#: Seconds after which the API server ends a watch, and kopf begins it anew.
+#: Seconds after which the API server ends a watch, and kopf restarts it.
 SERVER_TIMEOUT = 300
 
-#: Seconds after its last event for which kopf keeps a task for an object; five unless told so.
+#: Seconds for which kopf keeps an idle object's task; its default is five.
 IDLE = 0.5
 
-#: Seconds between attempts to list or to watch: the first ones, and all that follow. No last one:
-#: an API server that is away, or that refuses for a while, is no reason to end the process.
+#: Seconds between attempts to list or watch: the first ones, and all others. Endless: an
+#: unreachable or refusing API server is no reason to end the process.
 FIRST_RETRIES = (1.0, 1.0, 2.0, 3.0)
 LATER_RETRIES = 5.0
 
-#: The kinds of object that are made for a service.
 CHILDREN = (
     "Secret",
     "ConfigMap",
@@ -55,7 +51,7 @@ CHILDREN = (
     "NetworkPolicy",
 )
 
-#: What is watched, each with the label selector that the API server applies; None: everything.
+#: With the label selector that the API server applies; None: everything.
 WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
     *((kind, None) for kind in OURS),
     # Users' own Secrets carry "true", rendered configurations "rendered". No other is ever read.
@@ -70,19 +66,18 @@ WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
     (NETWORK_POLICY, _MANAGED),
 )
 
-#: Gets an event's type (None for what a listing found) and the object.
+#: Gets an event's type (None from a listing) and the object.
 OnEvent = Callable[[str | None, Object], None]
-#: Told of the plural name of a kind of which a watch begins, anew or for the first time.
+#: Called with the plural name of a kind when a watch of it begins.
 OnWatch = Callable[[str], None]
 
 
 def registry(
     on_event: OnEvent, on_watch: OnWatch, *, configuration: Callable[[], Configuration]
 ) -> Any:
-    """A kopf registry whose every watch hands its events to ``on_event``."""
     handlers = kopf.OperatorRegistry()
 
-    # kopf puts the object itself under many keywords; the event has it untouched.
+    # kopf passes parts of the object under many keywords; the event has it whole.
     async def observe(event: Mapping[str, Any], **_: Any) -> None:
         on_event(event["type"], event["object"])
 
@@ -97,11 +92,8 @@ def registry(
 
 
 async def session(configuration: Configuration, on_watch: OnWatch) -> kopf.AiohttpSession:
-    """kopf's way to the API server, by the official client's configuration.
-
-    kopf logs in again where the API server no longer takes the token, so a token file that was
-    renewed is read.
-    """
+    """Connect kopf by the official client's configuration. kopf logs in again when its token is
+    refused, so a renewed token file is read."""
     authorization = await configuration.get_api_key_with_prefix("BearerToken")
     info = kopf.ConnectionInfo(
         server=configuration.host,
@@ -124,7 +116,7 @@ async def session(configuration: Configuration, on_watch: OnWatch) -> kopf.Aioht
 async def _waits_for_definition(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """A kind of ours whose definition is gone is tried again: 404 would end all watches."""
+    """Retry a kind of ours whose definition is gone: 404 would end all watches."""
     response = await handler(request)
     if response.status == 404 and request.url.name in _OUR_PLURALS:
         response.close()
@@ -133,7 +125,7 @@ async def _waits_for_definition(
 
 
 def _trace(on_watch: OnWatch) -> aiohttp.TraceConfig:
-    """kopf tells nobody when a watch begins; the session's requests do."""
+    """kopf does not report the start of a watch; the session's requests do."""
 
     async def started(
         _session: aiohttp.ClientSession,
@@ -149,15 +141,15 @@ def _trace(on_watch: OnWatch) -> aiohttp.TraceConfig:
 
 
 class Retries:
-    """How long kopf waits before each further attempt; each request begins anew."""
+    """kopf's waits between attempts; each request begins anew."""
 
     def __iter__(self) -> Iterator[float]:
         return chain(FIRST_RETRIES, repeat(LATER_RETRIES))
 
 
 class NoComparison(kopf.DiffBaseStorage):
-    """kopf compares every object with what it was before, for handlers of changes. There are none,
-    and copying each object for it would be a fifth of all that kopf does."""
+    """kopf compares each object with its earlier state for handlers of changes. There are none, and
+    the copies would be a fifth of kopf's work."""
 
     def build(
         self, *, body: kopf.Body, extra_fields: Iterable[Any] | None = None
@@ -167,15 +159,13 @@ class NoComparison(kopf.DiffBaseStorage):
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
         return None
 
-    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
-        """Nothing is kept."""
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None: ...
 
 
 def watch_settings() -> kopf.OperatorSettings:
-    """How kopf watches: regular reconnects, pages, selectors that the API server applies."""
     settings = kopf.OperatorSettings()
-    # Nothing of kopf's own is ever written; were it so one day, it would be under our names. Its
-    # finalizer must be none that we set: kopf takes it off whatever it does not hold itself.
+    # kopf should write nothing; if it does, under our names. Its finalizer must differ from ours:
+    # kopf removes it from whatever it does not hold itself.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
     settings.persistence.diffbase_storage = NoComparison()
@@ -193,7 +183,7 @@ def watch_settings() -> kopf.OperatorSettings:
     for kind, selector in WATCHED:
         if selector is not None:
             group, _, version = kind.api_version.rpartition("/")
-            # A key of one text, as "v1/pods", matches nothing in kopf 1.45.
+            # A single text as key, such as "v1/pods", matches nothing in kopf 1.45.
             key = (group, version, kind.plural) if group else (version, kind.plural)
             settings.watching.label_selectors[key] = selector
     return settings
@@ -207,16 +197,15 @@ async def watch(
     configuration: Callable[[], Configuration],
     stop: asyncio.Event,
 ) -> None:
-    """Watch until ``stop`` is set, or the process gets SIGTERM or SIGINT: kopf takes both for
-    itself. Raises what kopf raises where a watch cannot be kept, and what ``on_event`` raises.
-    """
+    """Watch until ``stop`` is set or the process gets SIGTERM or SIGINT, which kopf handles. Raises
+    kopf's error if a watch cannot be kept, and errors of ``on_event``."""
     failures: list[Exception] = []
 
     def observe(kind: str | None, body: Object) -> None:
         try:
             on_event(kind, body)
         except Exception as error:  # noqa: BLE001
-            # kopf would log it and go on, and what the event has changed would be seen by nobody.
+            # kopf would log it and continue, and the event's change would be lost.
             failures.append(error)
             stop.set()
 

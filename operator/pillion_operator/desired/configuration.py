@@ -1,5 +1,3 @@
-"""The Secrets with the rendered configuration of an IndicationService. Pure."""
-
 import hashlib
 import hmac
 import re
@@ -31,11 +29,8 @@ def configuration_secrets(
     trust: Trust = NOTHING,
     level: int = LEVEL,
 ) -> tuple[Object, ...]:
-    """One Secret for each file of the configuration, in order. In the first there are also
-    ``token`` and what its deliverers go by in ``trust``, neither of which makes a revision.
-
-    ``level`` is that of the schema that the configuration is written in.
-    """
+    """One Secret for each file of the configuration, in order. The first also holds ``token`` and
+    the deliverers' part of ``trust``; neither makes a revision. ``level`` is the schema level."""
     beside = {OPERATOR_TOKEN: token.encode()}
     if trust.gateway_ca is not None:
         beside[GATEWAY_CA] = trust.gateway_ca
@@ -48,7 +43,7 @@ def configuration_secrets(
             SECRET,
             configuration_secret(metadata["name"], part),
             service=service,
-            # Seen by the one watch on Secrets; no destination may use it, which takes "true".
+            # Selected by the watch on Secrets; a destination may only use the value "true".
             labels={CREDENTIALS_LABEL: RENDERED},
             annotations={
                 REVISION_ANNOTATION: rendered.revision,
@@ -61,18 +56,14 @@ def configuration_secrets(
 
 
 def level_of(secret: Object | None) -> int:
-    """The level of the schema that the configuration in a Secret is written in; that of this
-    version where there is none."""
+    """The schema level of a Secret's configuration; without a Secret, this version's."""
     if secret is None:
         return LEVEL
     text = (secret["metadata"].get("annotations") or {}).get(LEVEL_ANNOTATION, "")
-    # Who edits it by hand gets what every deliverer can read.
+    # A manual edit gets what every deliverer can read.
     return int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else FIRST_LEVEL
 
 
 def operator_token(key: bytes, namespace: str, service: str) -> str:
-    """The bearer token by which the operator may ask the deliverers of a service for their queues.
-
-    Whoever reads the token of one service learns nothing of another's.
-    """
+    """Derive the bearer token for a service's queues; it reveals nothing of another service's."""
     return hmac.new(key, f"{namespace}/{service}".encode(), hashlib.sha256).hexdigest()

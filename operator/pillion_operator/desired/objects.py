@@ -1,8 +1,5 @@
-"""All objects of an IndicationService. Pure.
-
-Nothing in a gateway's objects depends on the rendered configuration: a change of it reaches the
-pods through their volume and restarts none.
-"""
+"""All objects of an IndicationService. Pure. A gateway's objects do not depend on the rendered
+configuration: its change reaches the pods through their volume, without a restart."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -45,10 +42,10 @@ from pillion_sidecar.config.rendered import Rendered
 
 
 def sidecar_policy(service: Object, *, settings: NetworkSettings) -> tuple[Object, ...]:
-    """The NetworkPolicy that lets metrics out of pods with a sidecar; none unless asked for.
+    """The NetworkPolicy that opens telemetry of pods with a sidecar; none by default.
 
-    The first policy that selects an open pod closes it to everything that the policy does not name.
-    So this one is only for pods that other policies close already, as Spark's executors since 4.2.
+    The first policy that selects a pod closes everything that it does not name. So this one selects
+    only pods that other policies close already, as Spark's executors since 4.2.
     """
     if settings.sidecars is SidecarPolicy.NONE:
         return ()
@@ -65,7 +62,7 @@ def sidecar_policy(service: Object, *, settings: NetworkSettings) -> tuple[Objec
 
 
 def telemetry_rule(settings: NetworkSettings) -> dict[str, Any]:
-    """The ingress rule for a deliverer's telemetry: Prometheus and the operator ask there."""
+    """For Prometheus and the operator."""
     peers = [dict(peer) for peer in settings.telemetry_from] or [{"namespaceSelector": {}}]
     return {"from": peers, "ports": [port(TELEMETRY_PORT)]}
 
@@ -74,23 +71,18 @@ def port(number: int) -> dict[str, Any]:
     return {"port": number, "protocol": "TCP"}
 
 
-#: What a gateway's volume holds where its service names a class but no size: a fifth is left free
-#: beside the 1 GiB that a journal takes at most which is told nothing.
+#: The default size of a claim: the journal's maximum of 1 GiB, and a fifth that stays free.
 CLAIM_SIZE = "1280Mi"
-#: What Kubernetes puts on every namespace: its name.
+#: Kubernetes labels every namespace with its name.
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-#: The group that owns the files of a claimed volume: the container runs as some user that is not
-#: root, and a new volume is root's.
+#: The group of a claim's files: the container's user is not root, and a new volume is root's.
 VOLUME_GROUP = 65532
 
 
 def gateway_objects(
     service: Object, *, defaults: DelivererDefaults, scaled: bool = False
 ) -> tuple[Object, ...]:
-    """The objects of a service in mode Gateway, in the order in which they are to be made.
-
-    ``scaled``: somebody else sets the number of its pods.
-    """
+    """In the order of their creation. ``scaled``: an autoscaler sets the number of pods."""
     return (
         _service_account(service),
         *_network_policy(service, defaults.network),
@@ -106,12 +98,12 @@ def _name(service: Object) -> str:
 
 
 def _pod_labels(service: Object) -> Mapping[str, str]:
-    """The labels by which the pods are found; a StatefulSet's never change."""
+    """The labels that select the pods; those of a StatefulSet never change."""
     return {DELIVERER_LABEL: _name(service), **labels_of(_name(service))}
 
 
 def _service_account(service: Object) -> Object:
-    # No right is ever bound to it, and no token mounted: a deliverer needs no API server.
+    # No role is bound to it and no token mounted: a deliverer needs no API server.
     account = managed(SERVICE_ACCOUNT, gateway(_name(service)), service=service)
     return {**account, "automountServiceAccountToken": False}
 
@@ -121,13 +113,13 @@ def _network_policy(service: Object, settings: NetworkSettings) -> Iterator[Obje
         return
     head = managed(NETWORK_POLICY, gateway(_name(service)), service=service)
     rules = [
-        # The door asks for a token besides: a policy holds only where the network enforces it.
+        # The server also requires a token, because not every network enforces policies.
         {"from": _publishers(service), "ports": [port(INTAKE_PORT)]},
         telemetry_rule(settings),
     ]
     spec = {
         "podSelector": {"matchLabels": dict(_pod_labels(service))},
-        # Listeners may be anywhere: what goes out is for the namespace's own policies to judge.
+        # Listeners may be anywhere; the namespace's own policies control egress.
         "policyTypes": ["Ingress"],
         "ingress": rules,
     }
@@ -135,7 +127,7 @@ def _network_policy(service: Object, settings: NetworkSettings) -> Iterator[Obje
 
 
 def _publishers(service: Object) -> list[Object]:
-    """The pods of the namespaces that ``publishers`` names; without it those of its own."""
+    """The pods of the namespaces in ``publishers``; default: of its own."""
     own = service["metadata"]["namespace"]
     named = (service.get("spec") or {}).get("publishers") or [{"namespace": own}]
     return [
@@ -158,7 +150,7 @@ def _service(service: Object) -> Object:
 
 
 def _headless_service(service: Object) -> Object:
-    """The one that gives each pod a name of its own."""
+    """It gives each pod a name of its own."""
     head = managed(SERVICE, headless(_name(service)), service=service)
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, **_served(service)}
     return {**head, "spec": spec}
@@ -183,7 +175,7 @@ def _stateful_set(service: Object, defaults: DelivererDefaults, *, scaled: bool)
     rendered: dict[str, Any] = {
         "serviceName": headless(name),
         "selector": {"matchLabels": labels},
-        # The pods do not wait for each other: each has queues of its own.
+        # The pods do not wait for each other: each has its own queues.
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "RollingUpdate"},
         "template": {
@@ -196,7 +188,7 @@ def _stateful_set(service: Object, defaults: DelivererDefaults, *, scaled: bool)
     claim = _claim(spec)
     if claim is not None:
         rendered["volumeClaimTemplates"] = [claim]
-        # What nobody has delivered yet outlives the gateway that holds it.
+        # Undelivered indications outlive the gateway.
         rendered["persistentVolumeClaimRetentionPolicy"] = {
             "whenDeleted": "Retain",
             "whenScaled": "Retain",
@@ -222,7 +214,7 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
     return {
         "serviceAccountName": gateway(name),
         "automountServiceAccountToken": False,
-        # Nothing is looked up in the environment, and a namespace may have very many Services.
+        # Nothing reads these variables, and a namespace may have very many Services.
         "enableServiceLinks": False,
         "securityContext": context,
         "terminationGracePeriodSeconds": termination_grace_seconds(spec),
@@ -233,7 +225,6 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
 
 
 def _claim(spec: Object) -> Object | None:
-    """The claim for the journal's volume; None where the service asks for no storage."""
     storage = (spec.get("deliverer") or {}).get("storage")
     if not storage:
         return None
@@ -256,11 +247,8 @@ def desired_objects(
     level: int = LEVEL,
     scaled: bool = False,
 ) -> tuple[Object, ...]:
-    """The objects of ``service``, in the order in which they are to be made.
-
-    The configuration comes first, and a gateway's certificate: its first pod then starts with it.
-    ``scaled``: somebody else sets the number of a gateway's pods.
-    """
+    """In the order of their creation: a gateway's configuration and certificate come before its
+    pods. ``scaled``: an autoscaler sets the number of a gateway's pods."""
     secrets = configuration_secrets(service, rendered, token=token, trust=trust, level=level)
     if is_sidecar_service(service):
         return (*secrets, *sidecar_policy(service, settings=defaults.network))

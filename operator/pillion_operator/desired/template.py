@@ -1,7 +1,5 @@
-"""What ``deliverer.template`` makes of a gateway's pods. Pure.
-
-The API server has judged the template; its lists and objects go into the pods as they are.
-"""
+"""Applies ``deliverer.template`` to a gateway's pods. Pure. The API server has validated the
+template; its lists and objects are copied as they are."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +18,6 @@ def template_of(spec: Object) -> Object:
 
 
 def pod_metadata(template: Object, *, labels: Mapping[str, str]) -> dict[str, Any]:
-    """The metadata of a gateway's pods; ``labels`` are those by which they are found."""
     given = template.get("metadata") or {}
     metadata: dict[str, Any] = {"labels": {**(given.get("labels") or {}), **labels}}
     if given.get("annotations"):
@@ -31,10 +28,8 @@ def pod_metadata(template: Object, *, labels: Mapping[str, str]) -> dict[str, An
 def placement(
     template: Object, *, labels: Mapping[str, str], pull_secrets: Sequence[str]
 ) -> dict[str, Any]:
-    """The fields of the pods' spec that place them and pull their images.
-
-    ``pull_secrets`` are those of the operator's installation, for a template without its own.
-    """
+    """``labels`` select the pods; ``pull_secrets`` are the default of the operator's
+    installation."""
     own = {"matchLabels": dict(labels)}
     spread = template.get("topologySpreadConstraints")
     if spread is None:
@@ -65,8 +60,8 @@ def volume_mounts(template: Object) -> list[Object]:
 
 
 def _without_empty(fields: Object) -> Object:
-    """The fields without a ``readOnly: false`` or an empty text. The API server leaves these out of
-    what it stores, so they would be a difference for ever."""
+    """Remove ``readOnly: false`` and empty texts, which the API server does not store: they would
+    be a permanent difference."""
     return {
         name: _without_empty(value)
         if isinstance(value, Mapping) and name != "volumeAttributes"
@@ -85,7 +80,7 @@ def _weighed(term: Object) -> Object:
 
 
 def _of_pods(term: Object, own: Object) -> Object:
-    """A term that means the gateway's own pods where it does not say which."""
+    """A term without a selector means the gateway's own pods."""
     return term if term.get("labelSelector") else {**term, "labelSelector": own}
 
 

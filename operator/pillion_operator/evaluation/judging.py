@@ -16,12 +16,12 @@ from pillion_sidecar.config.queries import CheckQuery, FilterProblem, Queries, q
 from pillion_sidecar.config.resolving import resolve
 from pillion_sidecar.config.resources import Configuration
 
-#: Maximum queries whose result is cached.
+#: Maximum cached queries.
 MOST_QUERIES = 20_000
 
 
 def remembering(check: CheckQuery) -> CheckQuery:
-    """Return ``check`` with a cache that drops the least recently used query first."""
+    """Cache ``check``, dropping the least recently used query."""
     known: dict[bytes, FilterProblem | None] = {}
 
     def remembered(query: str, language: str) -> FilterProblem | None:
@@ -38,18 +38,14 @@ def remembering(check: CheckQuery) -> CheckQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The problems and warnings of a configuration."""
-
     problems: tuple[Problem, ...] = ()
-    #: By filter: the class that is unknown, and the remedy.
+    #: By filter: the unknown class, and the remedy.
     unknown_classes: Mapping[str, str] = field(default_factory=dict)
     #: By destination: others, with URLs, whose hosts may name the same listener.
     same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Judge:
-    """Validates the resources of one service together."""
-
     def __init__(self, *, addresses: AddressPolicy, schema: Schema) -> None:
         self._addresses = addresses
         self._queries = Queries(schema, checker=lambda classes: remembering(query_checker(classes)))
@@ -61,10 +57,8 @@ class Judge:
         secrets: Mapping[str, Secret],
         service: str | None = None,
     ) -> Judgement:
-        """Return what a deliverer of ``service`` would refuse or warn of.
-
-        An internal error becomes a problem of the object that causes it.
-        """
+        """Return what a deliverer of ``service`` would refuse or warn of. An internal error becomes
+        a problem of the object that causes it."""
         known = tuple(resources)
         try:
             return self._together(known, secrets=secrets, service=service)
@@ -77,7 +71,6 @@ class Judge:
     def _blamed(
         self, resources: Iterable[Resource], secrets: Mapping[str, Secret]
     ) -> Iterator[Problem]:
-        """Yield a problem for each object that fails alone."""
         for resource in resources:
             try:
                 self._together([resource], secrets=secrets)

@@ -1,10 +1,8 @@
 """State that a restarted operator reads from the rendered configurations.
 
-- The last good version of a filter, which stays in force while an edit of it is not accepted.
-- Which objects continue earlier ones of their names: they get other uids when a custom resource
-  definition is deleted and applied again. Deliverers identify queues and subscriptions by uid, and
-  discard the queue of a missing one. So such an object is rendered with the uid and the
-  creationTimestamp of the earlier one.
+The last good version of a filter stays in force while an edit of it is not accepted. After a
+definition is deleted and applied again, objects get other uids; deliverers would discard the queue
+of a missing uid, so such an object is rendered with its earlier uid and creationTimestamp.
 """
 
 import asyncio
@@ -24,14 +22,11 @@ from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 
 class LastGood:
-    """The filters of a rendered configuration."""
-
     def __init__(self, rendered: Mapping[Key, str] | None = None) -> None:
         self._rendered = rendered or {}
 
     def filter(self, body: Object) -> Parsed | None:
-        """Return the version of a filter that is in force; None if there is none, or if the filter
-        was created anew since."""
+        """None if there is none, or if the filter was created anew since."""
         key = Key(FILTER, body["metadata"].get("namespace") or "", body["metadata"]["name"])
         item = self._rendered.get(key)
         if item is None:
@@ -45,13 +40,12 @@ class LastGood:
 
 
 def generation_of(parsed: Parsed) -> int | None:
-    """Return the generation of a rendered filter; None if an older operator has rendered it."""
+    """None if an older operator has rendered it."""
     found = json.loads(parsed.item)["metadata"].get("generation")
     return found if isinstance(found, int) else None
 
 
 def filters_in(secrets: Iterable[Object], *, namespace: str) -> dict[Key, str]:
-    """Return the lines of the filters in the configuration of rendered Secrets."""
     return {
         Key(FILTER, namespace, one["metadata"]["name"]): item_text(one)
         for one in rendered_objects(secrets)
@@ -60,9 +54,9 @@ def filters_in(secrets: Iterable[Object], *, namespace: str) -> dict[Key, str]:
 
 
 def rendered_objects(secrets: Iterable[Object], *, mentioning: str = "") -> list[Object]:
-    """Return the objects in the rendered Secrets of one service; none if no revision is complete,
-    or if its text does not contain ``mentioning``. Objects without a kind or a name are left out:
-    users can write Secrets too."""
+    """The objects in the rendered Secrets of one service; none without a complete revision, or
+    without ``mentioning`` in its text. Skips objects without kind or name: users can write Secrets
+    too."""
     files: dict[str, bytes] = {}
     for secret in secrets:
         files.update(decoded(secret))

@@ -14,7 +14,7 @@ from pillion_sidecar.config.schema.service import MOST_MOF
 
 
 class MOFRefused(Exception):
-    """The MOF of a ConfigMap is missing or wrong; ``verdict`` is that on the service."""
+    """``verdict`` is that on the service."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -36,13 +36,12 @@ def with_mof(service: str, spec: Mapping[str, Any], *, namespace: Namespace) -> 
 
 
 def rendered(body: Object, spec: Mapping[str, Any], *, namespace: Namespace) -> Object:
-    """Do the same for a service that need not be stored."""
+    """Like ``with_mof``, for a service that need not be stored."""
     return _rendered(body, [(where, text) for where, text, _ in _texts(spec, namespace)])
 
 
 def with_sources(message: str, spec: Mapping[str, Any]) -> str:
-    """Return a message about ``spec.mof`` with the names of the ConfigMaps: the problem may be in
-    any of them."""
+    """Add the names of the ConfigMaps to a message about ``spec.mof``: any may have the problem."""
     names = ", ".join(dict.fromkeys(one["configMapRef"]["name"] for one in spec["mofFrom"]))
     own = "spec.mof and " if spec.get("mof") else ""
     return message.replace("spec.mof: ", f"{own}spec.mofFrom (ConfigMap {names}): ")
@@ -68,7 +67,7 @@ def _rendered(body: Object, texts: list[tuple[str, str]]) -> Object:
 
 
 def _texts(spec: Mapping[str, Any], namespace: Namespace) -> Iterator[tuple[str, str, str]]:
-    """Yield of each named ConfigMap its place in the spec, the text, and its version."""
+    """Yield the field, text and version of each named ConfigMap."""
     for number, one in enumerate(spec["mofFrom"]):
         name, key = one["configMapRef"]["name"], one["configMapRef"]["key"]
         where = f"spec.mofFrom[{number}]: ConfigMap {name}"

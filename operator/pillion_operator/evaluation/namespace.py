@@ -17,33 +17,29 @@ from pillion_sidecar.config.schema.deliverer import DelivererMode
 
 logger = logging.getLogger("pillion.operator")
 
-#: Fields of a service's spec that only the operator reads.
+#: Service fields that only the operator reads.
 _OPERATORS = ("deliverer", "mofFrom")
-#: Fields of metadata that a deliverer reads.
+#: Metadata that a deliverer reads.
 _METADATA = ("name", "namespace", *IDENTITY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """One object: its content, its own problems, and its rendering."""
-
     resource: Resource | None = None
     secret: Secret | None = None
     problems: tuple[Problem, ...] = ()
-    #: The object in a rendered configuration: one line of JSON.
+    #: One line of JSON, as rendered.
     item: str = field(repr=False)
 
 
-#: A variant, with the versions of its other inputs.
+#: With the versions of its other inputs.
 _Variant = tuple[tuple[str, ...], Parsed]
 
 
 class Parsing:
-    """Parses each version of an object once."""
-
     def __init__(self) -> None:
         self._known: dict[Key, tuple[tuple[str, ...], Parsed]] = {}
-        #: Objects as they are rendered for some services, by the name of the variant.
+        #: Objects as rendered for some services, by the name of the variant.
         self._variants: dict[Key, tuple[tuple[str, ...], dict[str, _Variant]]] = {}
 
     def parse(self, body: Object) -> Parsed:
@@ -76,16 +72,15 @@ class Parsing:
         return made[1]
 
     def follow(self, change: Change) -> None:
-        """Forget an object that left the store."""
         if change.after is None:
             self._known.pop(change.key, None)
             self._variants.pop(change.key, None)
 
 
 def _state(body: Object) -> tuple[str, ...]:
-    """Return the version of an object's meaning."""
+    """Identifies the version of an object's meaning."""
     metadata = body["metadata"]
-    # A Secret has no generation; a label of it matters too.
+    # Secrets have no generation, and one of their labels matters too.
     version = "resourceVersion" if body["kind"] == "Secret" else "generation"
     return (str(metadata.get("uid")), str(metadata.get(version)))
 
@@ -114,7 +109,6 @@ def _rendered(body: Object) -> dict[str, Any]:
         # Tells a restarted operator which object continues the earlier one.
         kept |= {**identity_of(body), "annotations": {UID_ANNOTATION: metadata["uid"]}}
     if body["kind"] == FILTER and "generation" in metadata:
-        # A status names the generation in force.
         kept["generation"] = metadata["generation"]
     rendered = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": kept}
     if body["kind"] == "Secret":
@@ -127,8 +121,7 @@ def _rendered(body: Object) -> dict[str, Any]:
 
 
 def _as_rendered(rendered: Mapping[str, Any]) -> str:
-    """Render an object without the operator's own fields: their changes must not reload
-    deliverers."""
+    """Omit the operator's own fields: their changes must not reload deliverers."""
     if rendered["kind"] == "IndicationService":
         spec = {name: value for name, value in rendered["spec"].items() if name not in _OPERATORS}
         if not spec.get("classes"):
@@ -136,14 +129,14 @@ def _as_rendered(rendered: Mapping[str, Any]) -> str:
             spec.pop("classes", None)
         mode = (rendered["spec"].get("deliverer") or {}).get("mode")
         if mode == DelivererMode.GATEWAY:
-            # Only a deliverer that knows that it is a gateway accepts what is relayed.
+            # Only a deliverer in mode Gateway accepts relayed indications.
             spec["deliverer"] = {"mode": mode}
         rendered = {**rendered, "spec": spec}
     return item_text(rendered)
 
 
 def defect_of(kind: str, name: str, error: Exception) -> Problem:
-    """Return the problem for an internal error of the operator; it is logged with its trace."""
+    """Log an internal error with its trace, and return it as a problem."""
     logger.error(
         "the judgement of %s %s failed",
         kind,
@@ -155,7 +148,7 @@ def defect_of(kind: str, name: str, error: Exception) -> Problem:
 
 
 def describe(problems: Iterable[Problem]) -> str:
-    """Return the message of a condition: each problem with its field, value and remedy."""
+    """Each problem with its field, value and remedy."""
     return " ".join(_described(problem) for problem in problems)
 
 
@@ -175,7 +168,6 @@ class Namespace:
         return self._store.get(Key(kind, self.name, name))
 
     def bodies(self, kind: str) -> Mapping[str, Object]:
-        """Return all objects of a kind by name."""
         return self._store.all(kind, self.name)
 
     def parsed(self, kind: str, name: str) -> Parsed | None:
@@ -191,13 +183,13 @@ class Namespace:
         *,
         beside: Sequence[str] = (),
     ) -> Parsed:
-        """Return the parsed result of ``make`` for an object that exists."""
+        """``Parsing.variant`` of an object that exists."""
         body = self.body(kind, name)
         assert body is not None
         return self._parsing.variant(body, variant, make, beside=beside)
 
     def secrets(self, names: Iterable[str]) -> dict[str, tuple[Secret, Parsed]]:
-        """Return those of the named Secrets that destinations may use."""
+        """Only those that destinations may use."""
         found = {}
         for name in names:
             body = self.body(SECRET, name)
@@ -210,7 +202,7 @@ class Namespace:
 
 
 class Services:
-    """The IndicationServices of all namespaces, for the webhook and the search for missed pods."""
+    """For the webhook and the search for missed pods."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -223,14 +215,13 @@ class Services:
 
 
 def usable(secret: Object) -> bool:
-    """Whether a destination may use a Secret: it has the label and is not oversized."""
+    """Whether destinations may use a Secret: it has the label and is not oversized."""
     labels = secret["metadata"].get("labels") or {}
     oversized = secret.get("data", {}) is None
     return bool(labels.get(CREDENTIALS_LABEL) == "true") and not oversized
 
 
 def draining(store: Store, namespace: str) -> set[Key]:
-    """Return the destinations of all services that wait for their queues to drain."""
     return {
         Key(DESTINATION, namespace, name)
         for name, body in store.all(DESTINATION, namespace).items()

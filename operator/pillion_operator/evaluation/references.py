@@ -20,11 +20,10 @@ SUBSCRIPTION = "IndicationSubscription"
 SECRET = "Secret"
 CONFIG_MAP = "ConfigMap"
 
-#: The service of a subscription that names none.
 DEFAULT_SERVICE = "default"
 
-#: The fields in which a service names gateways: the one that delivers for it, and the one that
-#: takes what is pending at a sidecar's end.
+#: The service fields that name gateways: the one that delivers, and the one that takes what is
+#: pending when a sidecar ends.
 GATEWAY_REF = "gatewayRef"
 HAND_OVER_TO = "handOverTo"
 #: Prefixes of the fields of a destination that name Secrets.
@@ -32,13 +31,12 @@ OF_SECRETS = ("spec.destinationFrom.secretKeyRef.", "spec.tls.", "spec.credentia
 #: Maximum destinations with one URL that are reconciled for a change of another.
 MOST_AT_ONE_URL = 100
 _GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)
-#: Kinds of the keys that are no objects: the gateways of a namespace, the destinations with a URL,
-#: and those of them with sequenceIdentifiers Send.
+#: Index keys that are no objects: gateways of a namespace, destinations with a URL, and those of
+#: them with sequenceIdentifiers Send.
 _GATEWAYS, _URL, _SENDERS = "gateways", "url", "senders"
 
 
 def named_by(body: Object) -> Iterator[Key]:
-    """Yield the objects that a subscription, a destination or a service names in its spec."""
     spec = body.get("spec") or {}
     namespace = body["metadata"].get("namespace") or ""
     if body["kind"] == SUBSCRIPTION:
@@ -56,7 +54,6 @@ def named_by(body: Object) -> Iterator[Key]:
 
 
 def _indexed_under(body: Object) -> Iterator[Key]:
-    """Yield the objects that a body names, and the keys of the other indexes."""
     yield from named_by(body)
     namespace = body["metadata"].get("namespace") or ""
     if body["kind"] == SERVICE and is_gateway(body):
@@ -69,7 +66,7 @@ def _indexed_under(body: Object) -> Iterator[Key]:
 
 
 def config_maps_of(spec: Mapping[str, Any]) -> set[str]:
-    """Return the ConfigMaps with MOF that a service's spec names, valid or not."""
+    """Valid or not."""
     named = spec.get("mofFrom")
     found = named if isinstance(named, list) else []
     entries = [one.get("configMapRef") for one in found if isinstance(one, dict)]
@@ -78,7 +75,7 @@ def config_maps_of(spec: Mapping[str, Any]) -> set[str]:
 
 
 def gateway_named(service: Object, field: str) -> str:
-    """Return the gateway in a service's ``GATEWAY_REF`` or ``HAND_OVER_TO``, or an empty text."""
+    """Empty if there is none."""
     return _name(service.get("spec") or {}, field)
 
 
@@ -104,12 +101,10 @@ def _url_source(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def url_of(destination: Object) -> str:
-    """Return the address of a destination's listener as a normalized URL, or the name and key of
-    the Secret that has it."""
+    """A normalized URL, or the name and key of the Secret that has it."""
     spec = destination.get("spec") or {}
     source = _url_source(spec)
     if source:
-        # The operator neither parses nor shows this URL.
         return f"secret {source.get('name')}/{source.get('key')}"
     url, protocol = str(spec.get("destination") or ""), str(spec.get("protocol"))
     return listener_address(url, protocol if protocol in PROTOCOLS else FALLBACK)
@@ -120,17 +115,14 @@ def _name(spec: Mapping[str, Any], field: str) -> str:
 
 
 class References:
-    """The references of all subscriptions, destinations and services, both ways.
-
-    Gateways and the URLs of destinations are indexed in the same way, under keys of their own.
-    """
+    """The references of subscriptions, destinations and services, both ways. Gateways and URLs are
+    indexed under keys of their own."""
 
     def __init__(self) -> None:
         self._from: dict[Key, frozenset[Key]] = {}
         self._to: defaultdict[Key, set[Key]] = defaultdict(set)
 
     def follow(self, change: Change) -> None:
-        """Update the index by a change of the store."""
         key = change.key
         if key.kind not in (SUBSCRIPTION, DESTINATION, SERVICE):
             return
@@ -145,18 +137,18 @@ class References:
                 self._to[target].add(key)
 
     def naming(self, key: Key) -> frozenset[Key]:
-        """Return the objects that name ``key``: of a service, subscriptions and other services."""
+        """The objects that name ``key``: of a service, subscriptions and other services."""
         return frozenset(self._to.get(key, ()))
 
     def subscriptions_to(self, key: Key) -> set[Key]:
         return {one for one in self._to.get(key, ()) if one.kind == SUBSCRIPTION}
 
     def guests(self, gateway: Key) -> set[Key]:
-        """Return the other services that name this one as their gateway."""
+        """The services that name this one as their gateway."""
         return {one for one in self._to.get(gateway, ()) if one.kind == SERVICE} - {gateway}
 
     def gateways_of(self, service: Key) -> frozenset[Key]:
-        """Return the services that this one names as its gateways, valid or not."""
+        """Valid or not."""
         return frozenset(self._services_named(service)) - {service}
 
     def _services_named(self, one: Key) -> set[Key]:
@@ -166,27 +158,23 @@ class References:
         return self.naming(Key(_GATEWAYS, namespace, ""))
 
     def at(self, namespace: str, url: str) -> frozenset[Key]:
-        """Return the destinations of a namespace with a URL."""
         return self.naming(Key(_URL, namespace, url))
 
     def senders_at(self, namespace: str, url: str) -> set[Key]:
-        """Return the destinations with a URL and sequenceIdentifiers Send.
-
-        Empty if very many have this URL: each change of one would reconcile all others.
-        """
+        """The destinations with a URL and sequenceIdentifiers Send; empty if very many have this
+        URL, because each change of one would reconcile all others."""
         there = self._to.get(Key(_URL, namespace, url), ())
         if len(there) > MOST_AT_ONE_URL:
             return set()
         return set(self._to.get(Key(_SENDERS, namespace, url), ()))
 
     def senders_beside(self, destination: Key) -> set[Key]:
-        """Return the destinations with the URL of this one and sequenceIdentifiers Send."""
         urls = [one.name for one in self._from.get(destination, ()) if one.kind == _URL]
         return self.senders_at(destination.namespace, urls[0]) if urls else set()
 
     def services_using(self, key: Key) -> set[Key]:
-        """Return the services whose configuration depends on a filter, destination, Secret or
-        ConfigMap: those with subscriptions that lead to it, and their gateways."""
+        """The services whose configuration depends on a filter, destination, Secret or ConfigMap,
+        and their gateways."""
         namers = self.naming(key)
         if key.kind == CONFIG_MAP:
             return set(namers)
@@ -196,8 +184,7 @@ class References:
         return services.union(*map(self._services_named, services))
 
     def served_by(self, service: Key) -> set[Key]:
-        """The subscriptions of a service and of those that name it as their gateway, and the
-        filters and destinations that they name."""
+        """The subscriptions of a service and its guests, with their filters and destinations."""
         subscriptions = self.subscriptions_to(service)
         for guest in self.guests(service):
             subscriptions |= self.subscriptions_to(guest)

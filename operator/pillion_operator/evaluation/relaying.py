@@ -1,9 +1,6 @@
-"""Which services relay to which gateway, whether it is usable, and who else delivers. Pure.
-
-A missing or wrong gateway removes nothing from a configuration, because deliverers discard the
-queue of a removed destination. Sidecars keep what they relay until the gateway is usable again, and
-conditions report it. For the same reason a gateway with too many replicas stays configured.
-"""
+"""Which services relay to which gateway, whether it is usable, and who else delivers. Pure. A
+missing or wrong gateway removes nothing from a configuration, because deliverers discard the queue
+of a removed destination: sidecars keep what they relay until the gateway is usable."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -32,33 +29,29 @@ from pillion_sidecar.config.schema.service import Durability
 
 #: Maximum subscriptions at one URL that are read to find the services that deliver there.
 _MOST_LOOKS = 1_000
-#: Reasons of a gateway that is not usable.
 GATEWAY_NOT_FOUND = "GatewayNotFound"
 GATEWAY_NOT_USABLE = "GatewayNotUsable"
 
 
 def through_gateway(destination: Object | None) -> bool:
-    """Whether the gateway of a service delivers to a destination."""
     spec = (destination or {}).get("spec") or {}
     return bool(spec.get("deliverThrough") == DeliverThrough.GATEWAY)
 
 
 def relays(service: Object | None, destination: Object | None) -> bool:
-    """Whether the deliverers of a service relay to a gateway for a destination."""
     if service is None or is_gateway(service) or not through_gateway(destination):
         return False
     return bool(gateway_named(service, GATEWAY_REF))
 
 
 def storage_class_of(gateway: Object) -> str | None:
-    """Return the StorageClass of a gateway's claims, if the service names one."""
     deliverer = (gateway.get("spec") or {}).get("deliverer") or {}
     named = (deliverer.get("storage") or {}).get("storageClassName")
     return None if named is None else str(named)
 
 
 def gateways_named(service: Object, *, namespace: Namespace) -> dict[str, Verdict]:
-    """Return the verdicts on the gateways that a service names, by the field that names them."""
+    """Verdicts by the field that names the gateway."""
     named = {field: gateway_named(service, field) for field in (GATEWAY_REF, HAND_OVER_TO)}
     return {
         field: _itself(field)
@@ -75,7 +68,6 @@ def _itself(field: str) -> Verdict:
 
 
 def gateway_verdict(name: str, *, namespace: Namespace, field: str) -> Verdict:
-    """Return the verdict on the service ``name`` as the gateway in ``field`` of another one."""
     body = namespace.body(SERVICE, name)
     if body is None:
         return Verdict(
@@ -92,7 +84,7 @@ def gateway_verdict(name: str, *, namespace: Namespace, field: str) -> Verdict:
 
 
 def _problem(body: Object, namespace: Namespace) -> str | None:
-    """Return the problem of a gateway with the remedy."""
+    """With the remedy."""
     parsed = namespace.parsed(SERVICE, body["metadata"]["name"])
     if being_deleted(body):
         return "is being deleted. Name another, or make it anew."
@@ -123,7 +115,7 @@ def _problem(body: Object, namespace: Namespace) -> str | None:
 
 
 def relayed_to(gateway: Key, *, namespace: Namespace, references: References) -> set[str]:
-    """Return the subscriptions of other services whose deliverers relay, or hand over, to it."""
+    """The subscriptions of other services that relay, or hand over, to it."""
     return {
         subscription.name
         for guest in references.guests(gateway)
@@ -133,7 +125,7 @@ def relayed_to(gateway: Key, *, namespace: Namespace, references: References) ->
 
 
 def _leads_to(service: Key, subscription: Key, *, namespace: Namespace) -> set[str]:
-    """Return the services whose deliverers deliver for a subscription of ``service``."""
+    """The services whose deliverers deliver for a subscription of ``service``."""
     body = namespace.body(SERVICE, service.name)
     if body is None or is_gateway(body):
         return {service.name}
@@ -150,7 +142,7 @@ def _replicas(gateway_service: Object, namespace: Namespace) -> int:
 
 
 def _deliverers(url: str, namespace: Namespace, references: References) -> Iterator[str]:
-    """Yield the services of a namespace that deliver to a URL through any destination."""
+    """The services of a namespace that deliver to a URL through any destination."""
     for destination in references.at(namespace.name, url):
         for subscription in references.subscriptions_to(destination):
             body = namespace.body(SUBSCRIPTION, subscription.name)
@@ -162,10 +154,8 @@ def _deliverers(url: str, namespace: Namespace, references: References) -> Itera
 def delivered_alone(
     service: str, url: str, *, namespace: Namespace, references: References
 ) -> bool:
-    """Whether the gateway ``service`` is the only deliverer to a URL.
-
-    A service with sidecars has many deliverers. Other namespaces are not considered.
-    """
+    """Whether the gateway ``service`` is the only deliverer to a URL. A service with sidecars has
+    many deliverers; other namespaces are not considered."""
     body = namespace.body(SERVICE, service)
     if body is None or not is_gateway(body) or _replicas(body, namespace) != 1:
         return False
@@ -173,8 +163,7 @@ def delivered_alone(
 
 
 def shared_by(destination: Object, *, namespace: Namespace, references: References) -> list[str]:
-    """Return the services that deliver to a destination's URL; empty if there is one deliverer
-    only, through this destination."""
+    """The services that deliver to a destination's URL; empty if there is only one deliverer."""
     url = url_of(destination)
     found = islice(_deliverers(url, namespace, references), _MOST_LOOKS)
     services = sorted(set(found))

@@ -31,34 +31,30 @@ from pillion_sidecar.config.schema import API_VERSION, LISTENER_DESTINATION
 from pillion_sidecar.config.schema.common import secret_fields
 from pillion_sidecar.config.schema.destination import WITHHELD_URL, SequenceIdentifiers
 
-#: The fields of a destination that take anything from Secrets.
 FROM_SECRETS = secret_fields(LISTENER_DESTINATION.spec)
 
 
 def suspended(destination: Object) -> Object:
-    """Return a destination that waits for a Secret or a gateway: its queue sends and discards
-    nothing."""
+    """Suspend a destination that lacks a Secret or a gateway: its queue is kept."""
     without = {*FROM_SECRETS, "deliverThrough"}
     return _with(destination, without=without, suspended=True, **_withheld(destination))
 
 
 def relayed(destination: Object) -> Object:
-    """Return a destination that sidecars relay to a gateway, without its credentials."""
+    """A destination that sidecars relay to a gateway, without its credentials."""
     return _with(destination, without=FROM_SECRETS, **_withheld(destination))
 
 
 def without_identifiers(destination: Object) -> Object:
-    """Return a destination with several deliverers: under ``Auto`` none of them sends sequence
-    identifiers, because each counts by itself."""
+    """A destination with several deliverers: each counts by itself, so under ``Auto`` none sends
+    sequence identifiers."""
     return _with(destination, sequenceIdentifiers=SequenceIdentifiers.OMIT.value)
 
 
 def guest(service: str, *, namespace: str, gateway: str) -> Object:
     """Return a service as its gateway needs it, to accept what its deliverers relay or hand over.
-
-    Only that: so a change of the service does not reload the gateway, and nothing is discarded
-    there when the service is deleted or not accepted.
-    """
+    Without other fields, so that a change, deletion or refusal of the service affects nothing
+    there."""
     return {
         "apiVersion": API_VERSION,
         "kind": SERVICE,
@@ -68,7 +64,6 @@ def guest(service: str, *, namespace: str, gateway: str) -> Object:
 
 
 def _withheld(destination: Object) -> dict[str, object]:
-    """Return the placeholder of a URL that is in a Secret."""
     return {"destination": WITHHELD_URL} if "destinationFrom" in destination["spec"] else {}
 
 
@@ -77,8 +72,7 @@ def _with(body: Object, *, without: Collection[str] = (), **more: object) -> Obj
     return {**body, "spec": {**spec, **more}}
 
 
-#: Maximum rounds that remove what a deliverer would refuse. The first finds everything; the bound
-#: stops a bug from looping.
+#: The first round finds everything; the bound stops an endless loop after a bug.
 _MOST_ROUNDS = 4
 #: Why a destination is held: rendered suspended, so that its queue is kept.
 CREDENTIALS_MISSING = "CredentialsMissing"
@@ -87,31 +81,28 @@ GATEWAY_MISSING = "GatewayMissing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceEvaluation:
-    """The result of the evaluation of one service."""
-
     verdict: Verdict
-    #: Of the subscriptions that name the service.
+    #: Of its own subscriptions.
     subscriptions: Mapping[str, Verdict] = field(default_factory=dict)
-    #: Of those of other services that are relayed, or handed over, to this one.
+    #: Of other services' subscriptions that are relayed, or handed over, to this one.
     relayed: Mapping[str, Verdict] = field(default_factory=dict)
-    #: Of the gateways that it names, by the field that names them.
+    #: By the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
     #: Of destinations that conflict with this service's settings.
     destinations: Mapping[str, Verdict] = field(default_factory=dict)
-    #: The destinations that are rendered suspended, and why.
+    #: The destinations rendered suspended, and why.
     held: Mapping[str, str] = field(default_factory=dict)
-    #: The filters with an earlier version in force, and its generation if it is known.
+    #: The filters with an earlier version in force, and its generation if known.
     kept: Mapping[str, int | None] = field(default_factory=dict)
     #: See ``Judgement``.
     unknown_classes: Mapping[str, str] = field(default_factory=dict)
     same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: The configuration: of each object one line of JSON; empty if there is none.
+    #: The configuration: one line of JSON for each object.
     content: Mapping[Key, str] = field(default_factory=dict, repr=False)
-    #: Of objects that are rendered differently from their resources: the line of the resource.
+    #: The resource's line of each object that is rendered differently.
     sources: Mapping[Key, str] = field(default_factory=dict, repr=False)
 
     def count(self, kind: str) -> int:
-        """Return the number of objects of a kind in the configuration."""
         return sum(key.kind == kind for key in self.content)
 
     def holds(self, key: Key, item: str) -> bool:
@@ -121,13 +112,13 @@ class ServiceEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Everything else that a service's configuration depends on."""
+    """The other inputs of a service's configuration."""
 
     #: The subscriptions of other services that are relayed, or handed over, to it.
     relayed: Collection[str] = ()
-    #: Destinations that are being deleted and still get what sidecars have left to relay.
+    #: Destinations being deleted that still get what sidecars have left to relay.
     draining: Collection[str] = ()
-    #: The verdicts on the gateways that it names, by the field that names them.
+    #: By the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
     last_good: LastGood = field(default_factory=LastGood)
     #: Whether the service's only deliverer is the only one that delivers to a URL.
@@ -137,7 +128,6 @@ class Surroundings:
 def object_problems(
     kind: str, name: str, *, namespace: Namespace, judge: Judge
 ) -> tuple[Problem, ...]:
-    """Return the problems of a destination, filter or service by itself."""
     parsed = namespace.parsed(kind, name)
     if parsed is None:
         return ()
@@ -159,11 +149,8 @@ def evaluate_service(
     ended: Collection[str],
     surroundings: Surroundings | None = None,
 ) -> ServiceEvaluation:
-    """Evaluate a service.
-
-    ``subscriptions`` are those that name it. Those in ``ended`` get a verdict too, but are not in
-    the configuration.
-    """
+    """``subscriptions`` are those that name it. Those in ``ended`` get a verdict too, but are not
+    in the configuration."""
     around = surroundings or Surroundings()
     service = namespace.parsed(SERVICE, name)
     if service is None or service.resource is None or service.problems:
@@ -197,7 +184,6 @@ def _refused_whole(name: str, verdict: Verdict, subscriptions: Iterable[str]) ->
 
 
 def missing(kind: str, name: str) -> Verdict:
-    """Return the verdict on a resource that names a missing object."""
     word = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}[kind]
     return Verdict(
         False, f"{word}NotFound", f"There is no {kind} {name} in this namespace. Make it."
@@ -205,8 +191,6 @@ def missing(kind: str, name: str) -> Verdict:
 
 
 class _Candidate:
-    """A configuration that is being assembled."""
-
     def __init__(
         self, namespace: Namespace, judge: Judge, service: Parsed, around: Surroundings
     ) -> None:
@@ -216,15 +200,14 @@ class _Candidate:
         assert service.resource is not None
         self._service = service.resource.name
         self._chosen: dict[Key, Parsed] = {self._key(SERVICE, self._service): service}
-        #: Of each subscription: its filter and its destination.
+        #: The filter and the destination of each subscription.
         self._needs: dict[str, tuple[Key, Key]] = {}
-        #: Of each subscription of another service: that service.
+        #: The service of each subscription of another service.
         self._origins: dict[str, Key] = {}
-        #: The destinations that are held, and why.
         self._held: dict[Key, str] = {}
         #: The filters with an earlier version in force.
         self._kept: dict[Key, Parsed] = {}
-        #: Of each filter and destination: whether subscriptions may lead to it.
+        #: Whether subscriptions may lead to a filter or destination.
         self._availability: dict[Key, Verdict] = {}
         self._judgement = Judgement()
 
@@ -232,10 +215,8 @@ class _Candidate:
         return Key(kind, self._namespace.name, name)
 
     def consider(self, name: str, *, chosen: bool, draining: Collection[str] = ()) -> Verdict:
-        """Return the verdict on a subscription, and add it with all that it names if ``chosen``.
-
-        ``draining`` are destinations that it may name although they are being deleted.
-        """
+        """Return the verdict on a subscription; add it with all that it names if ``chosen``. It may
+        name the ``draining`` destinations although they are being deleted."""
         parsed = self._namespace.parsed(SUBSCRIPTION, name)
         assert parsed is not None
         if parsed.resource is None or parsed.problems:
@@ -261,7 +242,7 @@ class _Candidate:
         return gateway if self._relays(needed[1]) else ACCEPTED
 
     def take_over(self, name: str, *, chosen: bool) -> Verdict:
-        """Do the same for a subscription of another service that uses this gateway."""
+        """``consider`` for a subscription of another service that uses this gateway."""
         verdict = self.consider(name, chosen=chosen, draining=self._around.draining)
         if name in self._needs:
             parsed = self._chosen[self._key(SUBSCRIPTION, name)]
@@ -281,7 +262,6 @@ class _Candidate:
         )
 
     def _available(self, key: Key) -> Verdict:
-        # Many subscriptions share a few filters and destinations.
         known = self._availability.get(key)
         if known is None:
             known = self._availability[key] = self._found(key.kind, key.name)
@@ -301,11 +281,8 @@ class _Candidate:
         return ACCEPTED
 
     def _keep(self, key: Key) -> bool:
-        """Keep the version of a filter that is in force; return whether there is one.
-
-        Without the filter its subscriptions would end, and their queues be discarded. A second call
-        returns False.
-        """
+        """Keep the version of a filter that is in force, because without it its subscriptions would
+        end and their queues be discarded. Return whether there is one; False at a second call."""
         body = self._namespace.body(key.kind, key.name)
         if body is None or key in self._kept:
             return False
@@ -345,7 +322,7 @@ class _Candidate:
     def evaluation(
         self, own: Mapping[str, Verdict], others: Mapping[str, Verdict]
     ) -> ServiceEvaluation:
-        """Return the result; ``own`` and ``others`` are the verdicts on subscriptions so far."""
+        """``own`` and ``others`` are the verdicts on subscriptions so far."""
         refusals = self.settle()
         refused_ones = refusals.get(SUBSCRIPTION, {})
         verdict = refusals.get(SERVICE, {}).get(self._service, ACCEPTED)
@@ -463,14 +440,13 @@ class _Candidate:
         self._chosen = {key: parsed for key, parsed in self._chosen.items() if key in needed}
 
     def unknown_classes(self) -> dict[str, str]:
-        """Return the unknown classes of the filters that this service's own deliverers apply.
-        Sidecars have filtered what is relayed."""
+        """Of the filters that this service's own deliverers apply: sidecars have filtered what is
+        relayed."""
         own = {needs[0].name for name, needs in self._needs.items() if name not in self._origins}
         found = self._judgement.unknown_classes
         return {name: message for name, message in found.items() if name in own}
 
     def _sources(self) -> dict[Key, str]:
-        """Return the items of the destinations that are rendered differently."""
         sources = {}
         for key, chosen in self._chosen.items():
             found = self._namespace.parsed(key.kind, key.name) if key.kind == DESTINATION else None
@@ -496,8 +472,6 @@ OLDER_DELIVERERS = "OlderDeliverers"
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Fields of one object that are left out of the configuration."""
-
     key: Key
     fields: tuple[str, ...]
 
@@ -508,8 +482,8 @@ class LeftOut:
 def fitted(
     evaluation: ServiceEvaluation, *, level: int
 ) -> tuple[ServiceEvaluation, tuple[LeftOut, ...]]:
-    """Return the evaluation with content that deliverers of ``level`` can read, and the fields that
-    are left out."""
+    """Return the evaluation with content that deliverers of ``level`` can read, and the fields left
+    out."""
     if level >= LEVEL:
         return evaluation, ()
     content, sources, left_out = dict(evaluation.content), dict(evaluation.sources), []
@@ -528,10 +502,7 @@ def fitted(
 
 
 def level_for(levels: Iterable[int | None], *, standing: int) -> int:
-    """Return the level that all deliverers of a service can read.
-
-    ``levels`` are those that they report; None for a deliverer without an answer, which may run on
-    the current configuration of the level ``standing``.
-    """
+    """Return the level that all deliverers of a service can read. None in ``levels`` is a deliverer
+    without an answer, which may run the current configuration of level ``standing``."""
     known = (standing if level is None else level for level in levels)
     return min((LEVEL, *known))

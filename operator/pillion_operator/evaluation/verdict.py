@@ -1,5 +1,3 @@
-"""Whether a resource is accepted, and why not."""
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +12,9 @@ class Verdict:
     """The condition Accepted of one resource."""
 
     accepted: bool
-    #: One CamelCase word.
+    #: CamelCase.
     reason: str
-    #: A sentence, with the remedy where something is wrong.
+    #: A sentence, with the remedy.
     message: str
 
 
@@ -24,12 +22,12 @@ ACCEPTED = Verdict(True, "Accepted", "It is valid, and all that it names is ther
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return one verdict with all messages; the first gives the reason."""
+    """All messages; the first verdict gives the reason."""
     return Verdict(False, verdicts[0].reason, " ".join(one.message for one in verdicts))
 
 
 def refused(problems: Iterable[Problem]) -> Verdict:
-    """Return the verdict on a resource with problems; the first gives the reason."""
+    """The first problem gives the reason."""
     told = [_as_seen_by_the_operator(problem) for problem in problems]
     return Verdict(False, told[0].reason, describe(told))
 

@@ -1,4 +1,4 @@
-"""The deliverer's container and its volumes, the same for an injected sidecar and a gateway."""
+"""The deliverer's container and volumes, for a sidecar and a gateway."""
 
 from typing import Any
 
@@ -32,23 +32,22 @@ from pillion_operator.settings import DelivererDefaults
 INTAKE_PORT = 8288
 TELEMETRY_PORT = 8289
 ADMINISTRATION_PORT = 8290
-#: Names of ports, for a PodMonitor.
+#: For a PodMonitor.
 TELEMETRY_PORT_NAME = "pillion-metrics"
 INTAKE_PORT_NAME = "pillion-intake"
 
-#: The mount of the volume for the journal.
 DATA_PATH = "/var/lib/pillion"
 
-#: Lifetime of a sidecar's token for gateways, in seconds. The kubelet renews it after four fifths.
+#: Seconds; the kubelet renews it after four fifths.
 TOKEN_SECONDS = 3600
 
 #: Seconds in which a deliverer must start before it is restarted.
 START_SECONDS = 60
-#: Timeout of the preStop hook that hastens delivery, in seconds. SIGTERM follows it.
+#: Timeout in seconds of the preStop hook, before SIGTERM.
 DRAIN_SECONDS = 5
 #: Default seconds of delivery after SIGTERM.
 SHUTDOWN_GRACE_SECONDS = 20
-#: Seconds after delivery, for the last log lines and the kubelet's own delay.
+#: Seconds after delivery, for the last log lines and the kubelet's delay.
 STOP_MARGIN_SECONDS = 5
 
 
@@ -60,11 +59,8 @@ def deliverer_container(
     defaults: DelivererDefaults,
     gateway: bool = False,
 ) -> dict[str, Any]:
-    """Return the container that delivers for the IndicationService ``service`` of ``namespace``.
-
-    ``spec`` is the whole spec of that service; empty if it does not exist yet. The container has no
-    ``restartPolicy``, which makes an init container a sidecar.
-    """
+    """``spec`` is that of the IndicationService; empty if it does not exist yet. The container has
+    no ``restartPolicy``, which makes an init container a sidecar."""
     deliverer = _deliverer(spec)
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -88,15 +84,13 @@ def deliverer_container(
     if gateway:
         container["startupProbe"] = _probe("/startupz", period=1, failures=START_SECONDS)
         # A gateway without a configuration answers 503, so it must get no traffic. A sidecar has no
-        # such probe: it is part of its pod's readiness, and a late configuration must not take the
-        # application out of its Service.
+        # such probe: a late configuration must not take the application's pod out of its Service.
         container["readinessProbe"] = _probe("/readyz", period=5, failures=3)
     return container
 
 
 def configuration_volume(service: str) -> dict[str, Any]:
-    """Return the volume with the rendered configuration. A pod's volumes cannot change, so it names
-    every possible Secret."""
+    """Names every possible Secret, because a pod's volumes cannot change."""
     return {
         "name": CONFIGURATION_VOLUME,
         "projected": {
@@ -109,8 +103,8 @@ def configuration_volume(service: str) -> dict[str, Any]:
 
 
 def token_volume() -> dict[str, Any]:
-    """Return the volume with a sidecar's token for gateways, of the pod's own service account. The
-    token has no other audience.
+    """The sidecar's token for gateways, of the pod's own service account and with no other
+    audience.
 
     Every sidecar has it, because its service may name a gateway later. The volume is explicit, so
     ``automountServiceAccountToken: false`` does not affect it.
@@ -120,22 +114,19 @@ def token_volume() -> dict[str, Any]:
 
 
 def tls_volume(service: str) -> dict[str, Any]:
-    """Return the volume with a gateway's certificate. It is optional: without it the gateway can
-    still deliver what it has."""
+    """Optional: without the certificate the gateway can still deliver."""
     return {"name": TLS_VOLUME, "secret": {"secretName": tls_secret(service), "optional": True}}
 
 
 def data_volume(spec: Object) -> dict[str, Any]:
-    """Return the volume for the journal of a deliverer without a claim.
-
-    Every deliverer has it: the service's durability may change, and a pod's volumes cannot.
-    """
+    """The journal's volume of a deliverer without a claim. Every deliverer has it: the durability
+    may change, and a pod's volumes cannot."""
     limit = (_deliverer(spec).get("storage") or {}).get("sizeLimit")
     return {"name": DATA_VOLUME, "emptyDir": {} if limit is None else {"sizeLimit": limit}}
 
 
 def termination_grace_seconds(spec: Object) -> int:
-    """Return the seconds from a pod's deletion that its deliverer needs to end."""
+    """Seconds from a pod's deletion that its deliverer needs to end."""
     grace = spec.get("shutdownGracePeriodSeconds")
     delivering = SHUTDOWN_GRACE_SECONDS if grace is None else int(grace)
     return DRAIN_SECONDS + delivering + STOP_MARGIN_SECONDS
@@ -164,7 +155,7 @@ def _arguments(
         arguments += ["--administration", f"127.0.0.1:{ADMINISTRATION_PORT}"]
     else:
         arguments += ["--intake", f"127.0.0.1:{INTAKE_PORT}"]
-        # The deliverer replaces {service} by the name of the gateway.
+        # The deliverer replaces {service} by the gateway's name.
         named = gateway_name("{service}")
         arguments += ["--gateway", f"https://{named}.{namespace}.svc:{INTAKE_PORT}"]
         arguments += ["--gateway-ca", f"{CONFIGURATION_PATH}/{GATEWAY_CA}"]
@@ -180,14 +171,14 @@ def _arguments(
 def _lifecycle(*, gateway: bool) -> dict[str, Any]:
     port = ADMINISTRATION_PORT if gateway else INTAKE_PORT
     drain = ["pillion", "drain", "--best-effort", "--to", f"http://127.0.0.1:{port}"]
-    # This only hastens delivery. Intake stays open until SIGTERM, after the end of the application.
+    # Only hastens delivery: intake stays open until SIGTERM, after the end of the application.
     hooks: dict[str, Any] = {
         "preStop": {"exec": {"command": [*drain, "--timeout", str(DRAIN_SECONDS)]}}
     }
     if not gateway:
         # A native sidecar delays the application until it has started, so this hook depends on
-        # nothing remote, not even on a configuration. A startup probe would take a second longer:
-        # the kubelet runs probes and checks containers in separate intervals of a second.
+        # nothing remote, not even a configuration. A startup probe would take a second longer,
+        # because the kubelet runs probes and checks containers in separate intervals of a second.
         wait = ["pillion", "wait", "--to", f"http://127.0.0.1:{TELEMETRY_PORT}"]
         hooks["postStart"] = {"exec": {"command": [*wait, "--timeout", str(START_SECONDS)]}}
     return hooks

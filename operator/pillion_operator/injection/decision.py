@@ -1,7 +1,5 @@
-"""Decides whether a pod gets a deliverer, and of which IndicationService. Pure.
-
-The webhook, the search for missed pods and ``pillion why-not`` decide by this one function.
-"""
+"""Decides whether a pod gets a deliverer, and of which IndicationService. Pure. The webhook, the
+search for missed pods and ``pillion why-not`` share it."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -13,11 +11,11 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import CONTAINER, INJECT_LABEL
 
-#: No pod of these gets a deliverer: a cluster must start without the operator.
+#: Never injected: a cluster must start without the operator.
 SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
-#: The service named by ``pillion.dev/inject: "true"``.
+#: Named by ``pillion.dev/inject: "true"``.
 DEFAULT_SERVICE = "default"
-#: Spark's label on its pods: ``driver`` or ``executor``.
+#: ``driver`` or ``executor``.
 SPARK_ROLE_LABEL = "spark-role"
 #: On static pods, which the kubelet runs from a file.
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -28,17 +26,14 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 
 
 class Services(Protocol):
-    """The known IndicationServices; they are read without waiting."""
+    """Read without waiting."""
 
-    def namespaces(self) -> Iterable[str]:
-        """Return the namespaces that have any."""
+    def namespaces(self) -> Iterable[str]: ...
 
     def services(self, namespace: str) -> Iterable[Object]: ...
 
 
 class Reason(StrEnum):
-    """Why a pod gets no deliverer."""
-
     EXCLUDED_NAMESPACE = "its namespace is the operator's own or one of the system"
     HAS_ONE = "it has one already"
     OPTED_OUT = f'its label {INJECT_LABEL} is "false"'
@@ -53,10 +48,8 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inject:
-    """The pod gets a deliverer of ``service``."""
-
     service: str
-    #: The whole spec of the service; empty if it does not exist yet.
+    #: Empty if the service does not exist yet.
     spec: Object
     #: For the user who creates the pod.
     warnings: tuple[str, ...] = ()
@@ -64,8 +57,6 @@ class Inject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """The pod stays as it is."""
-
     reason: Reason
     warnings: tuple[str, ...] = ()
 
@@ -76,7 +67,7 @@ Decision: TypeAlias = Inject | Leave
 def decide(
     pod: Object, *, namespace: str, services: Iterable[Object], operator_namespace: str
 ) -> Decision:
-    """Decide on one pod. ``services`` are the IndicationServices of its namespace."""
+    """``services`` are the IndicationServices of the pod's namespace."""
     if namespace == operator_namespace or namespace in SYSTEM_NAMESPACES:
         return Leave(reason=Reason.EXCLUDED_NAMESPACE)
     if has_deliverer(pod):
@@ -97,19 +88,17 @@ def decide(
 
 
 def has_deliverer(pod: Object) -> bool:
-    """Whether the pod has a deliverer, injected or a gateway's."""
+    """Injected or a gateway's."""
     spec = pod["spec"]
     containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
     return any(container.get("name") == CONTAINER for container in containers)
 
 
 def labels_of(pod: Object) -> Object:
-    """Return the pod's labels, or an empty object."""
     return pod["metadata"].get("labels") or {}
 
 
 def is_sidecar_service(service: Object) -> bool:
-    """Whether deliverers of the service are injected."""
     return bool(_deliverer(service).get("mode", "Sidecar") == "Sidecar")
 
 
@@ -118,8 +107,8 @@ def _deliverer(service: Object) -> Object:
 
 
 def _asked(value: str, known: dict[str, Object]) -> Decision:
-    """Decide on a pod that names its service, which may not exist yet: the order in which objects
-    are created must not matter."""
+    """Decide on a pod that names its service, which may not exist yet: the order of creation must
+    not matter."""
     name = DEFAULT_SERVICE if value == "true" else value
     service = known.get(name)
     if service is not None:

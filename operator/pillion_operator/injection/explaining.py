@@ -16,7 +16,6 @@ from pillion_operator.injection.decision import (
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, INJECT_LABEL
 
-#: The name of the webhook in its configuration.
 WEBHOOK = "inject.pillion.dev"
 
 _GATEWAY = "Publish to a service with mode Gateway."
@@ -38,28 +37,24 @@ _ANEW = "Delete the pod, so that its owner makes another."
 class Explanation:
     """The rule that decides on a pod."""
 
-    #: A stable name, such as ``NotSelected``.
+    #: Stable, such as ``NotSelected``.
     rule: str
     message: str
-    #: A sentence; empty if nothing is wrong.
+    #: Empty if nothing is wrong.
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Everything that decides on the pods of a namespace."""
-
-    #: The IndicationServices of the pod's namespace.
     services: Sequence[Object]
-    #: The pod's Namespace; None if the user may not read it.
+    #: None if the user may not read it.
     namespace: Object | None
-    #: The MutatingWebhookConfigurations of the cluster; None if the user may not read them.
+    #: None if the user may not read them.
     configurations: Sequence[Object] | None
     operator_namespace: str
 
 
 def explain(pod: Object, around: Surroundings) -> Explanation:
-    """Return the rule by which a stored pod has no sidecar, or ``HasOne``."""
     if has_deliverer(pod):
         service = labels_of(pod).get(DELIVERER_LABEL, "")
         return Explanation(rule="HasOne", message=f"It has a deliverer of the service {service}.")
@@ -111,7 +106,7 @@ def _operator_namespace(webhooks: Sequence[Object] | None, around: Surroundings)
 def _let_through(
     webhooks: Sequence[Object] | None, pod: Object, around: Surroundings
 ) -> Explanation | None:
-    """Return why the API server does not call the webhook; None if no reason is known."""
+    """Why the API server does not call the webhook; None if no reason is known."""
     if webhooks is None:
         return None
     if not webhooks:

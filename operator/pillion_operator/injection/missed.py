@@ -1,8 +1,6 @@
-"""Finds pods that should have a deliverer and have none, reports them, and evicts some.
-
-Evictions use the Eviction API, so disruption budgets hold. If the replacement of an evicted pod is
-missed as well, the webhook cannot be reached yet: its owner is left alone, each time for longer.
-"""
+"""Finds pods that lack their deliverer, reports them, and evicts some. Evictions use the Eviction
+API, so disruption budgets hold. If the replacement is missed as well, the webhook is unreachable,
+and its owner is left alone for a growing pause."""
 
 import logging
 from collections import defaultdict
@@ -30,7 +28,6 @@ from pillion_operator.store import Key
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds between two searches.
 INTERVAL = 30.0
 #: Maximum Events of one search; the next searches publish the others.
 MOST_EVENTS = 50
@@ -38,36 +35,32 @@ REASON = "InjectionMissed"
 SERVICE = "IndicationService"
 
 WITHOUT_DELIVERER = f"!{DELIVERER_LABEL}"
-#: Selects pods whose own label asks for a deliverer and that have none.
+#: Pods whose own label asks for a deliverer and that have none.
 ASKING = f"{INJECT_LABEL},{INJECT_LABEL}!=false,{WITHOUT_DELIVERER}"
 #: Maximum characters of a selector in a request's URL.
 LONGEST_SELECTOR = 4096
 
-#: Maximum pods evicted after one search.
+#: Maximum per search.
 MOST_EVICTIONS = 5
-#: Seconds for which an owner is left alone after an eviction that did not help: first, and at most.
+#: Seconds of the pause after an eviction that did not help: first, and at most.
 FIRST_PAUSE = 60.0
 LONGEST_PAUSE = 3600.0
-#: Maximum owners remembered.
 MOST_OWNERS = 10_000
-#: The status of the API server's answer if a disruption budget forbids the eviction.
+#: The answer if a disruption budget forbids the eviction.
 TOO_MANY_REQUESTS = 429
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedPod:
-    """A pod that should have a deliverer of ``service`` and has none."""
-
     namespace: str
     name: str
     uid: str
     service: str
-    #: Its creation, in seconds since the epoch.
+    #: In seconds since the epoch.
     made: float
-    #: The uid of the controller that replaces the pod when it is evicted; None if there is none,
-    #: and for pods of Spark, which would count the loss as a failure.
+    #: The uid of the controller that replaces the pod; None without one, and for pods of Spark,
+    #: which would count the loss as a failure.
     owner: str | None
-    #: Whether the service wants such pods evicted.
     evict: bool
 
 
@@ -77,10 +70,8 @@ def missed_pods(
     services: Mapping[str, Iterable[Object]],
     operator_namespace: str,
 ) -> list[MissedPod]:
-    """Return the missed pods of a listing; ``services`` are the IndicationServices by namespace.
-
-    Pods that are ending or have ended, and pods that the webhook would not inject, are not missed.
-    """
+    """``services`` are by namespace. Pods that are ending or have ended, and those that the webhook
+    would not inject, are not missed."""
     missed = []
     for pod in pods:
         metadata = pod["metadata"]
@@ -99,8 +90,8 @@ def missed_pods(
 
 
 def listing_selectors(services: Iterable[Object]) -> set[str]:
-    """Return the label selectors that find all pods without a deliverer that the services of one
-    namespace select. A broader selector replaces one that is too long for a request."""
+    """The label selectors that find all pods without a deliverer that the services of one namespace
+    select. A broader selector replaces one too long for a request."""
     found = set()
     for service in services:
         deliverer = (service.get("spec") or {}).get("deliverer") or {}
@@ -141,23 +132,20 @@ def _phase(pod: Object) -> object:
 
 @dataclass(slots=True)
 class _Evicted:
-    """The last eviction of an owner's pod: when (since the epoch), and the pause if it did not
-    help."""
+    """The time (since the epoch) of the last eviction, and the pause if it did not help."""
 
     when: float
     pause: float
 
 
 class Evictions:
-    """Evicts some missed pods after each search."""
-
     def __init__(self, *, api: Api, clock: Clock, evictions: Counter) -> None:
         """``evictions`` has the label ``result``: evicted, refused (by a budget) or failed."""
         self._api = api
         self._clock = clock
         self._evictions = evictions
         self._owners: dict[str, _Evicted] = {}
-        #: The time of the last request by owner; only of owners with missed pods.
+        #: By owner with missed pods.
         self._tried: dict[str, float] = {}
 
     async def round(self, missed: Iterable[MissedPod]) -> None:
@@ -167,8 +155,8 @@ class Evictions:
         owned = [(pod, pod.owner) for pod in missed if pod.evict and pod.owner is not None]
         owners = {owner for _, owner in owned}
         self._tried = {owner: when for owner, when in self._tried.items() if owner in owners}
-        # The owners that have waited longest come first; otherwise a few with strict disruption
-        # budgets would block all others.
+        # The longest waiting owners first; otherwise a few strict disruption budgets would block
+        # all others.
         owned.sort(key=lambda one: self._tried.get(one[1], 0.0))
         tried = 0
         held = set()
@@ -212,7 +200,6 @@ class Evictions:
                 _eviction(pod), path=f"{POD.path(pod.namespace, pod.name)}/eviction"
             )
         except (NotFound, Conflict):
-            # It is gone, or another pod has its name.
             return False
         except ApiError as error:
             refused = error.status == TOO_MANY_REQUESTS
@@ -264,9 +251,9 @@ class MissedInjections:
         namespace_selector: str | None = None,
         interval: float = INTERVAL,
     ) -> None:
-        """``namespaces``: empty for all. ``namespace_selector`` is that of the webhook, as a label
-        selector; None: all. ``changed`` is called with each service whose missed pods have
-        changed. ``gauge`` has the labels namespace and service."""
+        """Empty ``namespaces`` means all. ``namespace_selector`` is the webhook's, as a label
+        selector; None: all. ``changed`` is called with each service whose missed pods have changed.
+        ``gauge`` has the labels namespace and service."""
         self._api = api
         self._services = services
         self._namespaces = tuple(namespaces)
@@ -279,15 +266,12 @@ class MissedInjections:
         self._namespace_selector = namespace_selector
         self._interval = interval
         self._missed: dict[Key, tuple[str, ...]] = {}
-        #: The uids of pods that have an Event.
         self._told: set[str] = set()
 
     def missed(self, service: Key) -> Sequence[str]:
-        """Return the names of the pods that lack this service's deliverer."""
         return self._missed.get(service, ())
 
     async def run(self) -> None:
-        """Search at intervals until cancelled."""
         while True:
             try:
                 await self.look()
@@ -300,7 +284,6 @@ class MissedInjections:
             await self._clock.sleep(self._interval)
 
     async def look(self) -> None:
-        """Search once, report and evict."""
         served = await self._served()
         candidates = await self._candidates()
         missed = missed_pods(
@@ -313,15 +296,13 @@ class MissedInjections:
         await self._evictions.round(missed)
 
     async def _served(self) -> set[str] | None:
-        """Return the namespaces that the webhook serves; None: all. Pods of others are meant to
-        have no deliverer."""
+        """The namespaces that the webhook serves; None: all. Pods of others need no deliverer."""
         if self._namespace_selector is None:
             return None
         found = await self._api.list(NAMESPACE, None, label_selector=self._namespace_selector)
         return {namespace["metadata"]["name"] for namespace in found}
 
     async def _candidates(self) -> list[Object]:
-        """Return every pod that may have been missed, once."""
         found: dict[str, Object] = {}
         for namespace, selector in self._queries():
             for pod in await self._api.list(POD, namespace, label_selector=selector):

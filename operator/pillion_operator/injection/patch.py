@@ -1,9 +1,6 @@
-"""The JSON patch (RFC 6902) that adds a deliverer to a pod. Pure.
-
-It changes no other container, so other injectors may run before and after it. The only field that
-it overwrites is a ``terminationGracePeriodSeconds`` that is too short. A wrong annotation of the
-pod is ignored with a warning.
-"""
+"""The JSON patch (RFC 6902) that adds a deliverer to a pod. Pure. It changes no other container, so
+other injectors may run before and after it, and overwrites only a ``terminationGracePeriodSeconds``
+that is too short. A wrong annotation causes a warning."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,12 +27,10 @@ from pillion_operator.names import (
 from pillion_operator.settings import DelivererDefaults
 from pillion_sidecar.config.schema.fields import LONGEST_QUANTITY, QUANTITY, amount
 
-#: The Kubernetes default of ``terminationGracePeriodSeconds``.
 KUBERNETES_GRACE_SECONDS = 30
-#: The user of the deliverer in a pod whose security context says root.
+#: The deliverer's user in a pod whose security context says root.
 UNPRIVILEGED_USER = 65_532
-#: Where the API server mounts the service account's token into every container without a mount
-#: there.
+#: Where the API server mounts the token into every container without a mount there.
 SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -49,8 +44,8 @@ Operation = dict[str, Any]
 def injection_patch(
     pod: Object, *, namespace: str, decision: Inject, defaults: DelivererDefaults
 ) -> tuple[list[Operation], tuple[str, ...]]:
-    """Return the operations that add the deliverer to ``pod``, which is created in ``namespace``,
-    and warnings for its user; neither if the pod has a deliverer."""
+    """Return the operations for ``pod``, which is created in ``namespace``, and warnings for its
+    user; neither if the pod has a deliverer."""
     if has_deliverer(pod):
         return [], ()
     spec = pod["spec"]
@@ -73,8 +68,8 @@ def injection_patch(
 
 
 def _port_clashes(spec: Object) -> Iterator[str]:
-    """Warn of containers that declare a port of the deliverer: the containers of a pod share one
-    address, so whichever starts second fails."""
+    """Warn of containers that declare a port of the deliverer: they share the pod's address, so
+    whichever starts second fails."""
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         for port in container.get("ports") or ():
             if port.get("containerPort") in (INTAKE_PORT, TELEMETRY_PORT):
@@ -87,8 +82,8 @@ def _port_clashes(spec: Object) -> Iterator[str]:
 def _sidecar(
     pod: Object, *, namespace: str, decision: Inject, defaults: DelivererDefaults
 ) -> tuple[Object, list[str]]:
-    """Return a native sidecar and warnings of the annotations that it ignores. It stands last: it
-    starts after a mesh's proxy and ends before it (KEP-753)."""
+    """Return a native sidecar and warnings of ignored annotations. It stands last, so it starts
+    after a mesh's proxy and ends before it (KEP-753)."""
     container = deliverer_container(
         decision.service, namespace=namespace, spec=decision.spec, defaults=defaults
     )
@@ -101,8 +96,8 @@ def _sidecar(
             warnings.append(str(error))
     container["restartPolicy"] = "Always"
     # A deliverer needs no API server, and the author of an IndicationService chooses its image,
-    # which could read the token of every selected pod. So another mount takes the token's place.
-    # The configuration, which the container sees anyway, saves another volume in every pod.
+    # which could read the token of every selected pod. So another mount takes the token's place:
+    # the configuration, which saves another volume.
     container["volumeMounts"].append(
         {"name": CONFIGURATION_VOLUME, "mountPath": SERVICE_ACCOUNT_PATH, "readOnly": True}
     )
@@ -113,7 +108,7 @@ def _sidecar(
 
 
 def _override_resources(container: dict[str, Any], annotations: Mapping[str, str]) -> None:
-    """Apply the annotations of requests and limits; raises ValueError with a warning."""
+    """Raises ValueError with a warning."""
     given = {
         section: annotations[annotation]
         for section, annotation in _ANNOTATIONS.items()
@@ -146,7 +141,7 @@ def _exceeds(request: Any, limit: Any) -> bool:
 
 
 def _quantities(text: str) -> dict[str, str]:
-    """``cpu=100m,memory=256Mi`` as a dictionary; raises ValueError."""
+    """Parse ``cpu=100m,memory=256Mi``; raises ValueError."""
     quantities: dict[str, str] = {}
     for part in text.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
@@ -161,7 +156,7 @@ def _quantities(text: str) -> dict[str, str]:
 
 
 def _override_log_level(container: dict[str, Any], annotations: Mapping[str, str]) -> None:
-    """Apply the annotation of the log level; raises ValueError with a warning."""
+    """Raises ValueError with a warning."""
     level = annotations.get(LOG_LEVEL_ANNOTATION)
     if level is None:
         return

@@ -1,4 +1,4 @@
-"""Label selectors: matching, comparing, and rendering as a query of the API server. Pure."""
+"""Label selectors: matching, comparing, and rendering as a query. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,11 +6,9 @@ from pillion_operator.cluster.types import Object
 
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector selects ``labels``.
-
-    An absent or empty selector selects nothing, unlike in Kubernetes: a forgotten line must not
-    inject every pod. So does a selector with an unknown operator.
-    """
+    """Whether a LabelSelector selects ``labels``. An absent or empty selector, or one with an
+    unknown operator, selects nothing, unlike in Kubernetes: a forgotten line must not inject every
+    pod."""
     if not selector:
         return False
     wanted = selector.get("matchLabels") or {}
@@ -38,7 +36,7 @@ def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
 
 
 def rendered(selector: Object | None) -> str | None:
-    """Return the text of a ``labelSelector`` query; None if the selector selects nothing."""
+    """A ``labelSelector`` query; None if the selector selects nothing."""
     if not selector:
         return None
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
@@ -72,7 +70,6 @@ def covers(wide: Object, narrow: Object) -> bool:
     return bool(wanted and known) and all(_implied(one, known.get(one[0], ())) for one in wanted)
 
 
-#: A key, an operator, and values.
 _Requirement = tuple[str, str, frozenset[str]]
 
 
@@ -88,13 +85,12 @@ def _requirements(selector: Object) -> list[_Requirement]:
 
 
 def _allowed(requirements: Iterable[_Requirement]) -> frozenset[str] | None:
-    """Return the values that a label may have; None: any."""
+    """None: any."""
     sets = [values for _, operator, values in requirements if operator == "In"]
     return frozenset.intersection(*sets) if sets else None
 
 
 def _implied(requirement: _Requirement, known: Sequence[_Requirement]) -> bool:
-    """Whether the known requirements on a label imply this one."""
     _, operator, values = requirement
     allowed, operators = _allowed(known), {one[1] for one in known}
     match operator:

@@ -1,8 +1,6 @@
-"""The admission webhook: the API server asks it about each new pod and about Pillion's resources.
-
-It reads an AdmissionReview of ``admission.k8s.io/v1`` and answers with another. It writes nothing,
-so a dry run is handled like any other review.
-"""
+"""The admission webhook for new pods and for Pillion's resources. It reads and answers
+AdmissionReviews of ``admission.k8s.io/v1``. It writes nothing, so a dry run needs no special
+case."""
 
 import base64
 import json
@@ -21,38 +19,33 @@ from pillion_operator.injection.decision import Inject, Services, decide
 from pillion_operator.injection.patch import injection_patch
 from pillion_operator.settings import DelivererDefaults
 
-#: A logger of its own, whose lines telemetry limits: clients cause them.
+#: Telemetry limits the lines of this logger, because clients cause them.
 logger = logging.getLogger("pillion.operator.webhook")
 
 API_VERSION = "admission.k8s.io/v1"
 #: Maximum bytes of a review. An object in etcd has at most 1.5 MiB, and an answer may double it.
 MOST_BYTES = 4 * 1024 * 1024
-#: Maximum warnings in an answer, and maximum characters of one: the API server truncates longer
-#: ones.
+#: Maximum warnings in an answer, and their characters: the API server truncates longer ones.
 MOST_WARNINGS = 8
 LONGEST_WARNING = 256
-#: Maximum characters of the message of a refusal.
 LONGEST_REFUSAL = 4096
 #: Stands for the name that the API server generates later.
 UNNAMED = "to-be-named"
 
 
-class BadReview(ValueError):
-    """The request is no AdmissionReview that the webhook handles; the message says why."""
+class BadReview(ValueError): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """One question of the API server."""
-
     uid: str
     namespace: str = ""
-    #: The object to be stored; None if it needs no answer of ours: no new pod, no changed spec.
+    #: None if it needs no answer of ours: no new pod, no changed spec.
     body: Object | None = None
 
 
 def parse_pod_review(body: bytes) -> Review:
-    """Parse a review about the creation of a pod; raises BadReview."""
+    """Raises BadReview."""
     request, uid = _request(body)
     if not _is_creation_of_pod(request):
         return Review(uid=uid)
@@ -64,7 +57,7 @@ def parse_pod_review(body: bytes) -> Review:
 
 
 def parse_resource_review(body: bytes) -> Review:
-    """Parse a review about one of Pillion's resources; raises BadReview."""
+    """Raises BadReview."""
     request, uid = _request(body)
     if request.get("operation") not in ("CREATE", "UPDATE") or request.get("subResource"):
         return Review(uid=uid)
@@ -90,10 +83,8 @@ def answer(
     refusal: str = "",
     warnings: Iterable[str] = (),
 ) -> Object:
-    """Return the answering AdmissionReview; ``refusal`` says why the object must not be stored.
-
-    A pod is never refused: without a deliverer it is reported as missed.
-    """
+    """``refusal`` says why the object must not be stored. A pod is never refused: without a
+    deliverer it is reported as missed."""
     response: dict[str, Any] = {"uid": review.uid, "allowed": not refusal}
     if refusal:
         message = refusal[:LONGEST_REFUSAL]
@@ -108,7 +99,6 @@ def answer(
 
 
 def _request(body: bytes) -> tuple[Object, str]:
-    """Return the request of a review and its uid."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -137,7 +127,6 @@ def _is_creation_of_pod(request: Object) -> bool:
 
 
 def _pod(value: Any) -> Object:
-    """Return the pod if it has the shape that this package relies on."""
     pod = _mapping(value, "request.object")
     metadata = _mapping(pod.get("metadata"), "request.object.metadata")
     spec = _mapping(pod.get("spec"), "request.object.spec")
@@ -181,18 +170,16 @@ def _list(value: Any, field: str) -> list[Any]:
 
 
 class Opinion(Protocol):
-    """The judgement of a resource that is about to be stored."""
-
     @property
     def refusal(self) -> str:
-        """Why it must not be stored; empty if it may."""
+        """Empty if it may be stored."""
 
     @property
     def warnings(self) -> Sequence[str]: ...
 
 
 class Admits(Protocol):
-    """Judges resources that are about to be stored, without waiting."""
+    """Never waits."""
 
     def of(self, body: Object, *, namespace: str) -> Opinion: ...
 
@@ -221,7 +208,6 @@ class InjectingWebhook:
         self._admission = admission
 
     def application(self) -> web.Application:
-        """Return the application, which answers ``GET /readyz`` too."""
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post("/mutate", self._mutate)
         if self._admission is not None:
@@ -253,7 +239,6 @@ class InjectingWebhook:
         return web.json_response(answer(review, refusal=opinion.refusal, warnings=opinion.warnings))
 
     def _injected(self, review: Review) -> tuple[str, Object]:
-        """Return the outcome and the answer."""
         if review.body is None:
             return "left", answer(review)
         decision = decide(

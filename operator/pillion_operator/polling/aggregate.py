@@ -1,7 +1,5 @@
-"""The sum of all deliverers' queues of one destination. Pure.
-
-The order of the answers makes no difference; those of several services may be summed up together.
-"""
+"""Sums up all deliverers' queues of one destination. Pure. The order of the answers makes no
+difference; those of several services may be combined."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,25 +8,23 @@ from typing import TypeVar
 
 from pillion_operator.polling.reports import Answer, DeliveryResult, QueueReport, Unreachable
 
-#: A failure as counted: its detail, or the gateway and the detail.
+#: Its detail, or the gateway and the detail.
 _Failure = TypeVar("_Failure", str, tuple[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationDelivery:
-    """One destination over all deliverers that were polled; times are seconds since the epoch."""
+    """One destination over all polled deliverers; times are seconds since the epoch."""
 
-    #: Deliverers that have a queue for it, and those of its services that gave no answer.
+    #: Deliverers with a queue for it, and deliverers of its services without an answer.
     deliverers: int = 0
     unreachable: int = 0
-    #: Waiting indications over all deliverers.
     depth: int = 0
     #: The greatest depth that one deliverer has seen.
     high_water: int = 0
     #: Depth divided by capacity, of the fullest queue.
     fullest: float = 0.0
     oldest_indication_time: float | None = None
-    #: Of the latest attempt of all deliverers.
     last_attempt_time: float | None = None
     last_result: DeliveryResult | None = None
     next_attempt_time: float | None = None
@@ -37,26 +33,25 @@ class DestinationDelivery:
     #: Indications discarded undelivered since the deliverers started, and the time of the last.
     discarded: int = 0
     last_discard_time: float | None = None
-    #: Deliverers whose last attempt failed, succeeded, and those that have made none.
+    #: Deliverers by their last attempt: failed, succeeded, none made.
     failing: int = 0
     delivering: int = 0
     idle: int = 0
     #: Deliverers that hold it, and why, the most frequent first.
     held: int = 0
     holds: tuple[tuple[str, int], ...] = ()
-    #: Deliverers where it is suspended.
     suspended: int = 0
-    #: Deliverers that still deliver what they hold of it after its removal.
+    #: Deliverers that still deliver its queue after its removal.
     draining: int = 0
     #: How attempts failed and at how many deliverers, the most frequent first.
     details: tuple[tuple[str, int], ...] = ()
-    #: Deliverers that leave delivery to a gateway. Their queues count above, but whether they reach
-    #: the gateway says nothing about the listener.
+    #: Deliverers that relay to a gateway. Their queues count above, but reaching the gateway says
+    #: nothing about the listener.
     relays: int = 0
-    #: Of these: those whose last attempt to relay failed, and those whose last one succeeded.
+    #: Of these: whose last attempt to relay failed, and succeeded.
     relays_failing: int = 0
     relays_delivering: int = 0
-    #: To which gateway relaying failed, how, and at how many; the most frequent first.
+    #: The gateway, the failure and the number of deliverers; the most frequent first.
     relay_details: tuple[tuple[tuple[str, str], int], ...] = ()
 
 
@@ -64,7 +59,6 @@ NOTHING = DestinationDelivery()
 
 
 def delivery_of(destination: str, answers: Iterable[Answer]) -> DestinationDelivery:
-    """Sum up what deliverers report of one destination."""
     queues, unreachable = [], 0
     for answer in answers:
         if isinstance(answer, Unreachable):
@@ -75,7 +69,6 @@ def delivery_of(destination: str, answers: Iterable[Answer]) -> DestinationDeliv
 
 
 def deliveries(answers: Iterable[Answer]) -> Mapping[str, DestinationDelivery]:
-    """Sum up every destination for which any deliverer has a queue, by name."""
     queues: dict[str, list[QueueReport]] = {}
     unreachable = 0
     for answer in answers:

@@ -1,8 +1,5 @@
-"""Polls one deliverer: ``GET http://POD_IP:8289/v1/queues`` with a bearer token.
-
-The answer is not trusted: redirects are not followed, nothing is decompressed, and bodies, pages
-and seconds are bounded.
-"""
+"""Polls one deliverer: ``GET http://POD_IP:8289/v1/queues`` with a bearer token. Answers are not
+trusted: no redirects, no decompression, and limits on bytes, pages and seconds."""
 
 import ipaddress
 from http import HTTPStatus
@@ -13,14 +10,13 @@ from pillion_operator.clock import Clock, within
 from pillion_operator.polling.reports import NO_TOKEN, Answer, Unreachable, report_of
 from pillion_sidecar.wire.queues import AnswerError, QueuePage, read_page
 
-#: The port of a deliverer's /v1/queues on its pod's address.
 TELEMETRY_PORT = 8289
-#: Connections at once; the poller stays below it, since waiting for one counts as time.
+#: Maximum connections; the poller stays below it, because waiting for one counts as time.
 MOST_CONNECTIONS = 32
 #: Seconds until the connection is open, and until the answer is complete.
 CONNECT_TIMEOUT = 2.0
 TOTAL_TIMEOUT = 5.0
-#: Queues to a page, bytes of a page, and pages: as many queues as a configuration may have
+#: Queues per page, bytes per page, and pages: as many queues as a configuration may have
 #: destinations (10,000), some of them draining.
 PAGE = 500
 LARGEST_PAGE = 1024 * 1024
@@ -40,7 +36,6 @@ class DelivererClient:
         await self._session.close()
 
     async def poll(self, pod: str, *, address: str, token: str) -> Answer:
-        """``address`` is the pod's IP address."""
         at = self._clock.time()
         try:
             url = f"http://{_host(address)}:{self._port}/v1/queues"
@@ -85,25 +80,25 @@ class DelivererClient:
 
 
 def _session() -> aiohttp.ClientSession:
-    """A session that keeps no connection or cookie, and ignores the environment's proxies."""
+    """Without kept connections, cookies and the environment's proxies."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=MOST_CONNECTIONS,
             force_close=True,
-            # Never used, as hosts are addresses; the default may start a thread of its own.
+            # Unused, as hosts are addresses; the default may start a thread.
             resolver=aiohttp.ThreadedResolver(),
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-        # A few bytes could unpack to any number. A compressed answer is not JSON and is refused.
+        # A few bytes could unpack to any number. A compressed answer is refused as invalid JSON.
         auto_decompress=False,
         trust_env=False,
     )
 
 
 def _host(address: str) -> str:
-    """The host of a URL; raises AnswerError for an address that no pod has."""
+    """Raises AnswerError for an address that no pod has."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -116,7 +111,7 @@ def _host(address: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """One line that is the same each time, so that it is no change by itself."""
+    """One line that is equal for equal errors, so that a repetition is no change."""
     if isinstance(error, AnswerError):
         return str(error)
     if isinstance(error, TimeoutError):

@@ -1,9 +1,6 @@
-"""Polls every deliverer for its queues: often while a configuration rolls out, rarely while it does
-not answer.
-
-The caller names the pods and the rendered revisions, is notified of changes, and reads the answers.
-Nothing is kept of pods that are gone.
-"""
+"""Polls every deliverer for its queues: often during a rollout, rarely while it does not answer.
+The caller names the pods and revisions, gets change notifications, and reads the answers. Nothing
+is kept of pods that are gone."""
 
 import asyncio
 import math
@@ -29,18 +26,18 @@ from pillion_operator.polling.reports import (
 from pillion_operator.polling.schedule import INTERVAL, RATE, Turns, fair_share, poll_interval
 from pillion_operator.store import uid_of
 
-#: Polls of one namespace at once, of the deliverers that answered last time and of the others each:
-#: no namespace takes all connections.
+#: Maximum concurrent polls of one namespace, of deliverers that answered last time and of the
+#: others each, so that no namespace takes all connections.
 MOST_AT_ONCE = MOST_CONNECTIONS // 4
-#: Seconds between two polls of a deliverer that is behind a new configuration: at first, at most,
-#: and for how long.
+#: Seconds between two polls of a deliverer that lags behind a configuration: at first, at most, and
+#: for how long.
 ROLLOUT_FIRST = 0.25
 ROLLOUT_MOST = 1.0
 ROLLOUT_FOR = 120.0
-#: Seconds until the next poll after failed ones: at first, and at most.
+#: Seconds to the next poll after failures: at first, and at most.
 RETRY_FIRST = 1.0
 RETRY_MOST = 60.0
-#: The share of a wait by which it is shortened at random, so that polls spread over time.
+#: Maximum share by which a wait is randomly shortened.
 JITTER = 0.2
 #: Seconds between two calls of ``on_change`` for one service.
 _GAPS = {Change.STATE: 1.0, Change.NUMBERS: 10.0}
@@ -49,13 +46,12 @@ _SECONDS_AT_REST = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running pod. When any field changes it is polled at once, and an answer that is on its way
-    is discarded."""
+    """A running pod. A change of any field discards an answer on its way and polls at once."""
 
     name: str
     uid: str
     address: str
-    #: Whether the kubelet has it Ready.
+    #: Whether the kubelet reports it Ready.
     ready: bool
     #: It terminates, and is polled until it is gone: what it holds then goes with its volume.
     ending: bool
@@ -63,13 +59,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """A deliverer that is gone, and what it held in its last report."""
+    """A deliverer that is gone, and its last report."""
 
     pod: str
     uid: str
-    #: Waiting indications by destination; those with none are left out.
+    #: Waiting indications by destination, without zeros.
     pending: Mapping[str, int]
-    #: When that was, in seconds since the epoch; None: it never answered.
+    #: In seconds since the epoch; None: it never answered.
     heard: float | None
 
 
@@ -82,7 +78,7 @@ class Deliverer:
     polling: bool = False
     #: Its pod is gone or has changed.
     gone: bool = False
-    #: The last wait while a configuration rolls out or polls fail.
+    #: The last wait during a rollout or failures.
     _wait: float = 0.0
 
     def rollout(self, now: float) -> None:
@@ -90,7 +86,6 @@ class Deliverer:
         self._wait = 0.0
 
     def next_wait(self, *, interval: float, now: float) -> float:
-        """Seconds until the next poll, by the last answer."""
         if not isinstance(self.answer, DelivererReport):
             self._wait = min(max(RETRY_MOST, interval), max(RETRY_FIRST, 2 * self._wait))
             return self._wait
@@ -100,7 +95,7 @@ class Deliverer:
             wait = self._wait = min(ROLLOUT_MOST, max(ROLLOUT_FIRST, 2 * self._wait))
         else:
             wait, self._wait = interval, 0.0
-        # A pod that is no longer ready may be about to end by itself, as executors do.
+        # A pod that is not ready any more may be about to end by itself, as executors do.
         leaving = rolling_out and not self.target.ready and self.answer.pending
         return min(wait, ROLLOUT_MOST) if self.target.ending or leaving else wait
 
@@ -117,7 +112,6 @@ class Deliverer:
 @dataclass(slots=True, eq=False)
 class Service:
     key: tuple[str, str]
-    #: By uid.
     deliverers: dict[str, Deliverer] = field(default_factory=dict)
     revision: str | None = None
     notified_at: float = -math.inf
@@ -139,16 +133,14 @@ class Service:
 
 
 class Client(Protocol):
-    """``DelivererClient``, or a test double."""
-
     async def poll(self, pod: str, *, address: str, token: str) -> Answer: ...
 
 
 class Poller:
     """Keeps the last answer of every deliverer.
 
-    At most ``rate`` deliverers are polled a second, and namespaces take turns. Those that did not
-    answer last time have connections of their own, so that they delay none of the others.
+    It polls at most ``rate`` deliverers a second, and namespaces take turns. Those that did not
+    answer last time have separate connections, so that they delay none of the others.
     """
 
     def __init__(
@@ -164,11 +156,11 @@ class Poller:
         rate: float = RATE,
         interval: float = INTERVAL,
     ) -> None:
-        """``token`` and ``on_change`` take a namespace and a service. ``known`` says whether a
+        """``token`` and ``on_change`` take a namespace and a service. ``known`` returns whether a
         resource exists (kind, namespace, name): reports of others are dropped, or any pod could
-        fill the operator's memory. ``polled`` gets whether a deliverer answered and the seconds it
-        took. ``draw`` gives random numbers in [0, 1). ``interval`` is the seconds between two polls
-        of a deliverer, as long as they are few."""
+        fill the operator's memory. ``polled`` gets whether a deliverer answered, and the seconds.
+        ``draw`` returns random numbers in [0, 1). ``interval`` is the seconds between two polls of
+        a deliverer while they are few."""
         self._client = client
         self._clock = clock
         self._token = token
@@ -180,24 +172,22 @@ class Poller:
         self._interval = interval
         self._services: dict[tuple[str, str], Service] = {}
         self._turns: Turns[Deliverer] = Turns(most=MOST_AT_ONCE)
-        #: Deliverers by namespace, and their ``fair_share``; None after they have changed.
+        #: Deliverers by namespace, and their ``fair_share``; None after a change.
         self._pods: Counter[str] = Counter()
         self._share: float | None = None
         #: Changed services, and when (monotonic) to call ``on_change``.
         self._changes: dict[tuple[str, str], float] = {}
-        #: No poll before it (monotonic), by the rate.
+        #: Earliest next poll (monotonic), by the rate.
         self._next_slot = -math.inf
         self._woken = asyncio.Event()
         self._lanes = {failed: asyncio.Semaphore(MOST_CONNECTIONS // 2) for failed in (False, True)}
 
     def pods_changed(self, namespace: str, service: str, pods: Sequence[Object]) -> list[Departure]:
-        """Take all pods that are labelled as deliverers of a service now, the terminating ones too.
-
-        Returns the deliverers that are gone.
-        """
+        """Set the pods of a service's deliverers, with terminating ones; return the deliverers that
+        are gone."""
         known = self._service(namespace, service)
         targets, now = _targets(pods), self._clock.monotonic()
-        # A pod may be without an address for a moment.
+        # A pod may lack an address for a moment.
         staying = {uid_of(pod) for pod in pods if not terminates(pod)}
         changed, departed = False, []
         for uid, deliverer in list(known.deliverers.items()):
@@ -238,14 +228,14 @@ class Poller:
             self._forget_unused(known)
 
     def reports(self, namespace: str, service: str) -> tuple[Answer, ...]:
-        """The last answer of each deliverer that was polled, by pod."""
+        """The last answer of each polled deliverer, by pod."""
         known = self._services.get((namespace, service))
         serving = sorted(known.serving(), key=lambda one: one.target.name) if known else ()
         return tuple(one.answer for one in serving if one.answer is not None)
 
     @property
     def unreachable(self) -> int:
-        """The deliverers whose last answer could not be used, over all services."""
+        """Over all services."""
         return sum(
             isinstance(deliverer.answer, Unreachable)
             for service in self._services.values()
@@ -354,7 +344,7 @@ class Poller:
         self._turns.drop(deliverer)
 
     def _put(self, deliverer: Deliverer, due: float) -> None:
-        """Schedule its next poll; one that is being polled is scheduled after its answer."""
+        """Schedule its next poll, or let the poll in flight do so."""
         if not deliverer.polling:
             failed = isinstance(deliverer.answer, Unreachable)
             self._turns.put(deliverer, due, group=(deliverer.service.key[0], failed))
@@ -367,7 +357,6 @@ class Poller:
         self._share = None
 
     def _note(self, service: Service, change: Change, now: float) -> None:
-        """Schedule the notification of a change."""
         if not service.gathered:
             # One notification for all of the first round: a thousand pods would cause a thousand.
             service.gathered = all(one.answer is not None for one in service.serving())
@@ -386,7 +375,6 @@ class Poller:
 
 
 def _targets(pods: Iterable[Object]) -> dict[str, Target]:
-    """The running pods with an address, by uid."""
     found = {}
     for pod in pods:
         status = pod.get("status") or {}

@@ -1,7 +1,5 @@
-"""A deliverer's last report, as the operator keeps it, and what changes from one to the next. Pure.
-
-Times are seconds since the epoch; the deliverer's own times are by its clock.
-"""
+"""A deliverer's last report as the operator keeps it, and its changes. Pure. Times are seconds
+since the epoch, by the deliverer's clock unless stated otherwise."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +9,15 @@ from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.wire.queues import OutcomeStatus, QueuePage, QueueStatus, SubscriptionEnd
 
-#: Why a deliverer refuses the operator's token: the token comes with the configuration, which it
-#: does not have yet either.
+#: The token comes with the configuration, which the deliverer does not have yet either.
 NO_TOKEN = "it does not know the operator's token yet (HTTP 401)"
-#: Characters of a failure's detail that are kept.
 LONGEST_DETAIL = 200
 #: Fill levels of a queue at which a backlog begins or ends.
 _FILL_LEVELS = (0.6, 0.8)
 
 
 class DeliveryResult(StrEnum):
-    """The result of one attempt (S0.8), in the CamelCase of resources."""
+    """The result of one attempt (S0.8)."""
 
     SUCCESS = "Success"
     ERROR = "Error"
@@ -31,16 +27,14 @@ class DeliveryResult(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class QueueReport:
-    """One destination queue of one deliverer."""
-
     name: str
     depth: int
     capacity: int
     high_water: int
-    #: When the oldest waiting indication was accepted; None for an empty queue.
+    #: None for an empty queue.
     oldest_indication_time: float | None = None
     last_result: DeliveryResult | None = None
-    #: How the last attempt failed, one line; empty after a success.
+    #: One line; empty after a success.
     last_detail: str = ""
     last_attempt_time: float | None = None
     next_attempt_time: float | None = None
@@ -50,10 +44,10 @@ class QueueReport:
     discarded: int = 0
     last_discard_time: float | None = None
     suspended: bool = False
-    #: Why the deliverer holds the destination: the cause, and one line. None: it is not held.
+    #: Why the deliverer holds the destination, and one line of detail. None: it is not held.
     hold: str | None = None
     hold_detail: str = ""
-    #: The destination is no longer in the configuration; the queue delivers what it holds.
+    #: Removed from the configuration; the queue delivers what it holds.
     draining: bool = False
     #: The service whose gateway delivers for it; None: it delivers itself.
     relay_to: str | None = None
@@ -67,47 +61,43 @@ class QueueReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererReport:
     pod: str
-    #: The configuration in force; None before the first.
+    #: None before the first configuration.
     revision: str | None
     queues: Mapping[str, QueueReport]
     #: None before the first configuration, and from an older deliverer.
     durability: Durability | None = None
     ended: tuple[SubscriptionEnd, ...] = ()
-    #: Which fields of a configuration it knows: see ``config.levels``.
+    #: See ``config.levels``.
     schema_level: int = LEVEL
-    #: When it was polled, by the operator's clock.
+    #: By the operator's clock.
     at: float
 
     @property
     def ready(self) -> bool:
-        """Whether it has a configuration."""
         return self.revision is not None
 
     @property
     def pending(self) -> Mapping[str, int]:
-        """Waiting indications by destination; those with none are left out."""
+        """By destination, without zeros."""
         return {name: queue.depth for name, queue in self.queues.items() if queue.depth}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreachable:
-    """A deliverer whose last answer could not be used, or that gave none."""
+    """A deliverer whose last answer was missing or unusable."""
 
     pod: str
-    #: One line for people.
     reason: str
     #: The first of the failed polls, by the operator's clock.
     since: float
-    #: The deliverer's last report.
     last: DelivererReport | None = None
 
     @property
     def held(self) -> Container[str]:
-        """The destinations for which it had a queue in its last report."""
+        """The destinations with a queue in its last report."""
         return () if self.last is None else self.last.queues
 
 
-#: The result of a poll.
 Answer = DelivererReport | Unreachable
 
 
@@ -116,8 +106,6 @@ def last_report(answer: Answer | None) -> DelivererReport | None:
 
 
 class Change(IntEnum):
-    """How two answers of a deliverer differ."""
-
     NONE = 0
     #: In numbers that a status shows.
     NUMBERS = 1
@@ -144,7 +132,7 @@ def change(before: Answer | None, after: Answer) -> Change:
 
 
 def _queue_change(before: QueueReport, after: QueueReport) -> Change:
-    # Idle queues are mostly one shared object, and comparing the same twice is dear.
+    # Idle queues are mostly one shared object, whose comparison is expensive.
     if before is after or before == after:
         return Change.NONE
     if _state(before) != _state(after):
@@ -166,7 +154,7 @@ def _state(queue: QueueReport) -> tuple[object, ...]:
 
 
 def _numbers(queue: QueueReport) -> tuple[object, ...]:
-    """The numbers that a status shows. The time of a successful attempt is not among them."""
+    """Without the time of a successful attempt, which no status shows."""
     return (
         queue.depth,
         queue.capacity,
@@ -181,7 +169,6 @@ def _numbers(queue: QueueReport) -> tuple[object, ...]:
 
 
 def report_of(pod: str, pages: Sequence[QueuePage], *, at: float) -> DelivererReport:
-    """The report of a pod's deliverer that was polled at ``at``."""
     # A draining queue comes before a new one of the same name, and the new one is kept.
     queues = {queue.name: _queue(queue) for page in pages for queue in page.queues}
     ended = {one.name: one for page in pages for one in page.ended_subscriptions or ()}
@@ -191,7 +178,6 @@ def report_of(pod: str, pages: Sequence[QueuePage], *, at: float) -> DelivererRe
         # The first page also names the ended subscriptions: after a change of the configuration
         # between two pages, those would pass for ended in the newer one.
         revision=first.revision,
-        # Settled with the first configuration.
         durability=None if first.revision is None else first.durability,
         schema_level=first.schema_level,
         queues=queues,

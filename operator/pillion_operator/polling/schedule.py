@@ -1,9 +1,6 @@
-"""When deliverers are polled: the interval of a namespace, and fair turns among namespaces.
-
-Half of the rate is for deliverers without changes and is shared by the namespaces (max-min
-fairness): a namespace that needs less than an equal share gets what it needs, and the others share
-the rest equally. So many deliverers stretch only the interval of their own namespace.
-"""
+"""When deliverers are polled: the interval of a namespace, and fair turns among namespaces. Half of
+the rate is for deliverers without changes, and the namespaces share it by max-min fairness: many
+deliverers stretch only the interval of their own namespace."""
 
 import heapq
 import itertools
@@ -11,19 +8,17 @@ import math
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-#: Polls a second over all deliverers, at most.
+#: Maximum polls a second over all deliverers.
 RATE = 100.0
-#: Seconds between two polls of one deliverer, as long as they are few.
+#: Seconds between two polls of one deliverer while they are few.
 INTERVAL = 10.0
 
 Item = TypeVar("Item", bound=Hashable)
 
 
 def fair_share(pods: Iterable[int], *, rate: float = RATE, least: float = INTERVAL) -> float:
-    """The most polls a second that a namespace may use; infinity where there is enough for all.
-
-    ``pods`` are the numbers of deliverers by namespace, ``least`` the shortest interval.
-    """
+    """Maximum polls a second of a namespace; infinity if there is enough for all. ``pods`` are the
+    numbers of deliverers by namespace, ``least`` the shortest interval."""
     counts = sorted(pods)
     left = rate / 2
     for number, count in enumerate(counts):
@@ -40,7 +35,7 @@ def poll_interval(pods: int, *, share: float, least: float = INTERVAL) -> float:
 
 
 class Schedule(Generic[Item]):
-    """Items by the time at which each is due; one time to an item."""
+    """A priority queue of items by due time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Item]] = []
@@ -49,7 +44,7 @@ class Schedule(Generic[Item]):
         self._ties = itertools.count()
 
     def put(self, item: Item, due: float) -> None:
-        """Schedule an item; replaces its earlier due time."""
+        """Replaces an earlier due time."""
         tie = next(self._ties)
         self._valid[item] = tie
         heapq.heappush(self._heap, (due, tie, item))
@@ -67,7 +62,7 @@ class Schedule(Generic[Item]):
         return self._heap[0][0] if self._heap else math.inf
 
     def pop(self) -> Item:
-        """Take out the item that is due first; raises IndexError without one."""
+        """Raises IndexError without an item."""
         self.next_due()
         _, _, item = heapq.heappop(self._heap)
         del self._valid[item]
@@ -82,15 +77,14 @@ class _Group(Generic[Item]):
 
     def __init__(self) -> None:
         self.waiting: Schedule[Item] = Schedule()
-        #: Items that were taken out and are not done.
+        #: Items taken out and not done.
         self.out = 0
-        #: When one was last taken out.
         self.served = -math.inf
 
 
 class Turns(Generic[Item]):
-    """Items in groups, each due at one time. Groups with due items take turns, one item at a time,
-    and no group has more than ``most`` items out at once."""
+    """Groups with due items take turns, one item at a time; at most ``most`` items of a group are
+    out."""
 
     def __init__(self, *, most: int) -> None:
         self._most = most
@@ -100,7 +94,7 @@ class Turns(Generic[Item]):
         self._group_of: dict[Item, Hashable] = {}
 
     def put(self, item: Item, due: float, *, group: Hashable) -> None:
-        """Schedule an item in a group; replaces its earlier group and due time."""
+        """Replaces an earlier group and due time."""
         if self._group_of.get(item, group) != group:
             self.drop(item)
         self._group_of[item] = group
@@ -108,19 +102,18 @@ class Turns(Generic[Item]):
         self._line_up(group)
 
     def drop(self, item: Item) -> None:
-        """Forget a waiting item, if it is one."""
         if item in self._group_of:
             group = self._group_of.pop(item)
             self._groups[group].waiting.drop(item)
             self._line_up(group)
 
     def next_due(self) -> float:
-        """From when on an item may be taken out; infinity where none may."""
+        """From when an item may be taken out; infinity if none may."""
         return self._line.next_due()
 
     def pop(self, now: float) -> tuple[Item, Hashable]:
-        """Take out an item of the group whose turn it is; raises IndexError without one. Call
-        ``done`` with the group afterwards."""
+        """Take out an item of the next group; raises IndexError without one. Call ``done`` with the
+        group afterwards."""
         name = self._line.pop()
         group = self._groups[name]
         item = group.waiting.pop()

@@ -1,5 +1,3 @@
-"""The conditions of a resource, by the Kubernetes API conventions. Pure."""
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,13 +5,13 @@ from typing import Any, Literal
 
 from pillion_sidecar.config.schema.status import CONDITIONS
 
-#: The longest message, and the most conditions, that the schema of status allows.
+#: Maximum length of a message and number of conditions, by the schema of status.
 LONGEST_MESSAGE = 32_768
 MOST_CONDITIONS = 32
 
 #: Every type that the operator writes; all others are somebody else's.
 OUR_TYPES = frozenset(one.name for one in CONDITIONS)
-#: Those that only deliverers' answers can tell.
+#: Those that depend on deliverers' answers.
 REPORTED = frozenset(one.name for one in CONDITIONS if one.reported)
 
 
@@ -21,9 +19,8 @@ REPORTED = frozenset(one.name for one in CONDITIONS if one.reported)
 class Condition:
     type: str
     status: Literal["True", "False", "Unknown"]
-    #: One CamelCase word for programs.
+    #: CamelCase.
     reason: str
-    #: A sentence for people.
     message: str
 
 
@@ -35,11 +32,11 @@ def set_conditions(
     now: str,
     ours: Collection[str] = OUR_TYPES,
 ) -> list[dict[str, Any]]:
-    """The conditions to be written, by type.
+    """Merge ``wanted`` into the ``live`` conditions, by type.
 
-    ``live`` are those in the resource, ``generation`` its metadata.generation, ``now`` a time after
-    RFC 3339. The time of transition stays where the status does. Of the live ones, those of a type
-    in ``ours`` go unless they are wanted; foreign ones stay, as far as there is room.
+    ``generation`` is metadata.generation, ``now`` a time after RFC 3339. An unchanged status keeps
+    its transition time. Live conditions of a type in ``ours`` go unless wanted; foreign ones stay
+    while there is room.
     """
     known = {str(condition.get("type")): condition for condition in live}
     made = {
@@ -75,17 +72,16 @@ def _written(
 
 
 def bounded(message: str) -> str:
-    """``message``, cut off where it is longer than a condition may have."""
     return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
 
 
 def rfc3339(at: float) -> str:
-    """Seconds since the epoch as the API server writes times: UTC, to the second."""
+    """Convert seconds since the epoch to UTC, to the second."""
     return datetime.fromtimestamp(int(at), UTC).isoformat().replace("+00:00", "Z")
 
 
 def seconds_of(text: object) -> float | None:
-    """A time of the API server in seconds since the epoch; None where it is no time."""
+    """Return seconds since the epoch; None for an invalid time."""
     if not isinstance(text, str):
         return None
     try:

@@ -1,8 +1,6 @@
-"""Conditions and counts of an IndicationService's deliverers. Pure.
-
-Ready is about those deliverers that can be reached: Spark's NetworkPolicy may hide executors for
-good, which must not keep a service from ever being Ready; they are counted instead.
-"""
+"""Conditions and counts of an IndicationService's deliverers. Pure. Ready covers only reachable
+deliverers, because Spark's NetworkPolicy may hide executors for good; unreachable ones are counted
+instead."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,26 +12,25 @@ from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreacha
 from pillion_operator.status.conditions import Condition
 from pillion_sidecar.config.schema.service import Durability
 
-#: Pods that a message names.
 _MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererCounts:
-    #: Pods with a deliverer, neither terminating nor finished.
+    #: Neither terminating nor finished.
     deliverers: int
-    #: Of these: they can be reached and report a configuration that is wanted.
+    #: Reachable, with a wanted configuration.
     ready: int
-    #: They can be reached, and report another one.
+    #: Reachable, with another one.
     behind: int
-    #: They can be reached, and have no configuration yet, or not even the operator's token.
+    #: Reachable, without a configuration or even the operator's token.
     starting: int
-    #: They gave no answer that could be used. What is left over does not run yet.
+    #: Without a usable answer. The others do not run yet.
     unreachable: int
 
 
 def is_deliverer(pod: Object, service: str) -> bool:
-    """Whether a pod counts as a deliverer of a service: labelled, not terminating or finished."""
+    """Labelled, and neither terminating nor finished."""
     metadata = pod["metadata"]
     return (
         (metadata.get("labels") or {}).get(DELIVERER_LABEL) == service
@@ -49,7 +46,7 @@ def count_deliverers(
     service: str,
     revisions: Collection[str],
 ) -> DelivererCounts:
-    """Count a service's deliverers. ``revisions`` are those that are as good as the wanted one."""
+    """``revisions`` are those that count as the wanted one."""
     names = {pod["metadata"]["name"] for pod in pods if is_deliverer(pod, service)}
     known = [report for report in reports if report.pod in names]
     asked = [report for report in known if isinstance(report, DelivererReport)]
@@ -68,10 +65,10 @@ def count_deliverers(
 
 
 def ready_condition(counts: DelivererCounts) -> Condition:
-    """Ready: every deliverer that serves and can be reached runs on the wanted configuration.
+    """Ready: every reachable deliverer that serves runs the wanted configuration.
 
-    Not asked of one that has no configuration yet, as long as others run on it: executors come and
-    go, and each of them begins like that.
+    A deliverer without a configuration is ignored while others run it, because each new executor
+    begins like that.
     """
     if not (counts.ready or counts.behind or counts.starting or counts.unreachable):
         message = "No deliverer runs; whatever starts will run on this configuration."
@@ -105,10 +102,10 @@ def ready_condition(counts: DelivererCounts) -> Condition:
 def older_condition(
     older: Sequence[str], unheard: Sequence[str], deliverers: int, left_out: Sequence[str]
 ) -> Condition:
-    """OlderDeliverers of a service some of whose deliverers are, or may be, of an older version.
+    """OlderDeliverers: some deliverers are, or may be, of an older version.
 
-    ``older`` names the pods that say so and ``unheard`` those that do not answer; one of both is
-    not empty. ``left_out`` says what the configuration lacks for them.
+    ``older`` names the pods that report it, ``unheard`` those that do not answer (one is not
+    empty), and ``left_out`` what the configuration lacks for them.
     """
     said = [
         f"{len(pods)} of {deliverers} deliverers {what} ({_named(pods)})"
@@ -141,10 +138,7 @@ def _named(pods: Sequence[str]) -> str:
 
 
 def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
-    """InjectionComplete of a service in mode Sidecar.
-
-    ``missing`` names the pods that should have a deliverer and have none.
-    """
+    """Mode Sidecar only. ``missing`` names the pods that lack their deliverer."""
     if missing:
         return Condition(
             "InjectionComplete",
@@ -162,11 +156,8 @@ def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
 
 
 def durability_condition(durability: Durability, *, hand_over_to: str) -> Condition:
-    """NotDurableBeyondPod of a service in mode Sidecar.
-
-    ``durability`` is the one in force, ``hand_over_to`` the gateway that gets what is left at a
-    sidecar's end; empty: none does.
-    """
+    """NotDurableBeyondPod, for mode Sidecar. ``hand_over_to`` is the gateway that gets the rest
+    when a sidecar ends; or empty."""
     kind = "NotDurableBeyondPod"
     if durability is not Durability.DISK:
         message = f"Nothing is said to be durable: durability is {durability.value}."
@@ -188,8 +179,7 @@ def durability_condition(durability: Durability, *, hand_over_to: str) -> Condit
 def count_fields(
     counts: DelivererCounts, *, ready: str, injected: int | None, missing: int | None
 ) -> Mapping[str, Any]:
-    """The counts as status fields; ``ready`` is as in ``12/12``; ``injected`` and ``missing`` are
-    None in mode Gateway."""
+    """``ready`` is as in ``12/12``; ``injected`` and ``missing`` are None in mode Gateway."""
     fields = {
         "deliverers": counts.deliverers,
         "readyDeliverers": counts.ready,
@@ -206,7 +196,7 @@ def _unreachable(number: int) -> str:
 
 
 def another_installation(one: str, other: str) -> Condition:
-    """AnotherInstallation: both installations of the operator say the same, in the same words."""
+    """AnotherInstallation, in the same words from both installations."""
     both = " and ".join(sorted((one, other)))
     return Condition(
         "AnotherInstallation",

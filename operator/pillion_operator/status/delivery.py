@@ -1,8 +1,6 @@
-"""Conditions and fields of a ListenerDestination's delivery. Pure.
-
-Conditions describe the deliverers that answered; messages mention that others did not. No message
-changes with every indication, except that of Draining.
-"""
+"""Conditions and fields of a ListenerDestination's delivery. Pure. Conditions describe the
+deliverers that answered; messages mention the others. Only the message of Draining changes with
+every indication."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,22 +11,22 @@ from pillion_operator.status.conditions import Condition, find_condition, rfc333
 from pillion_operator.status.relaying import relay_condition
 from pillion_sidecar.wire.queues import LARGEST_COUNT
 
-#: Seconds that an indication may wait at least, and retry intervals, before it is a backlog.
+#: Minimum age of a backlog in seconds, and in retry intervals.
 LEAST_AGE = 60.0
 INTERVALS = 2.0
-#: The share of a queue that is a backlog, and the one below which it is over.
+#: Fill levels of a queue at which a backlog begins, and ends.
 FULL = 0.8
 FULL_NO_MORE = 0.6
-#: The share of the age below which a backlog is over.
+#: The share of the age below which a backlog ends.
 OLD_NO_MORE = 0.5
 
 _QUEUE = "QueueNearlyFull"
 _AGE = "OldIndications"
-#: Ways of failing that a message tells apart.
+#: Maximum failures listed in a message.
 _MOST_DETAILS = 3
 
 SUSPENDED = "Suspended"
-#: Why deliverers have it suspended though its user has not, and what to do.
+#: Why deliverers have it suspended though its user has not, and the remedy.
 _HELD = {
     "CredentialsMissing": "A Secret that it needs is missing or wrong, as Accepted says: "
     "indications are queued, and delivered once it is there.",
@@ -40,7 +38,7 @@ _HELD = {
     "GatewayMissing": "It has deliverThrough Gateway, and a service that delivers to it has no "
     "gatewayRef: indications are queued in its sidecars, and relayed once one is named.",
 }
-#: Deliverers find something wrong with the destination itself.
+#: Deliverers find a problem of the destination itself.
 HELD = "Held"
 NO_DELIVERERS = "NoDeliverers"
 UNREACHABLE = "DeliverersUnreachable"
@@ -49,7 +47,7 @@ NOTHING_SENT = "NothingSent"
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The condition, and in how many seconds time alone makes it True (None: it does not)."""
+    """The condition, and the seconds until time alone makes it True; None: it does not."""
 
     condition: Condition
     due_again: float | None
@@ -57,30 +55,25 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationFacts:
-    """What of a destination's resource its delivery is judged by."""
-
-    #: ``spec.suspended``.
     suspended: bool
-    #: Why deliverers have it suspended, where that is for want of a Secret or of a gateway.
+    #: Why deliverers have it suspended, if a Secret or a gateway is missing.
     held: str | None = None
-    #: The effective retry interval, in seconds; the longest of several services'.
+    #: The effective retry interval in seconds; the longest of several services'.
     retry_interval: float
     #: Whether it is being deleted with removalPolicy Drain.
     draining: bool = False
-    #: Whether every deliverer that could be asked runs without it (only read while draining).
+    #: Whether every reachable deliverer runs without it (read only while draining).
     removed_everywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryVerdict:
-    """What to write, and when to judge again although nothing happens meanwhile."""
-
     conditions: tuple[Condition, ...]
-    #: Beside ``conditions`` and ``observedGeneration``; what is not known is left out.
+    #: Besides ``conditions`` and ``observedGeneration``; unknown ones are left out.
     fields: Mapping[str, Any]
-    #: Seconds until a condition changes by the mere passing of time; None: it does not.
+    #: Seconds until time alone changes a condition; None: it does not.
     due_again: float | None
-    #: Whether all that was to be drained is gone, as far as deliverers could be asked.
+    #: Whether everything is drained, as far as deliverers answered.
     drained: bool
 
 
@@ -91,8 +84,7 @@ def judge_delivery(
     live_conditions: Iterable[Mapping[str, Any]] | None,
     now: float,
 ) -> DeliveryVerdict:
-    """Judge one destination. ``now`` is in seconds since the epoch; the live conditions say what
-    held until now, so that what wavers round a bound does not flap."""
+    """``now`` is in seconds since the epoch; the live conditions provide hysteresis."""
     live = list(live_conditions or ())
     backlog = _backlog(delivery, facts, live, now)
     conditions = [_delivering(delivery, facts), backlog.condition, _unreachable(delivery, facts)]
@@ -111,8 +103,8 @@ def judge_delivery(
 
 
 def failing_since(live_conditions: Iterable[Mapping[str, Any]] | None) -> float | None:
-    """Since when a listener has failed everywhere without a break, in seconds since the epoch; by
-    the transition that the live conditions hold, so that it outlasts the operator."""
+    """Since when the listener has failed everywhere (seconds since the epoch), by the live
+    conditions' transition, which outlasts the operator."""
     condition = find_condition(live_conditions, "ListenerUnreachable")
     if condition is None or condition.get("status") != "True":
         return None
@@ -120,7 +112,7 @@ def failing_since(live_conditions: Iterable[Mapping[str, Any]] | None) -> float 
 
 
 def _nothing_known(delivery: DestinationDelivery) -> tuple[str, str] | None:
-    """Reason and message where no deliverer says anything of the destination."""
+    """Reason and message if no deliverer reports the destination."""
     if delivery.deliverers:
         return None
     if delivery.unreachable:
@@ -168,7 +160,7 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
 def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Condition:
     kind = "ListenerUnreachable"
     if facts.suspended:
-        # Not True: the time in which nobody tries does not count against the listener.
+        # Not True: the listener is not to blame while nobody tries.
         return Condition(kind, "Unknown", SUSPENDED, "Nothing is sent while it is suspended.")
     if facts.held is not None:
         return Condition(kind, "Unknown", facts.held, _HELD[facts.held])
@@ -200,7 +192,7 @@ def _held_message(delivery: DestinationDelivery) -> str:
 
 
 def _silent(delivery: DestinationDelivery) -> str:
-    # No number, which changes with every executor that comes: the service's status counts them.
+    # No number, which changes with every executor: the service's status has it.
     return " Some deliverers cannot be reached by the operator." if delivery.unreachable else ""
 
 
@@ -261,7 +253,7 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
         return fields
     fields["depth"] = delivery.depth
     fields["highWater"] = delivery.high_water
-    # Beyond the bound of the schema no status could be written at all.
+    # Beyond the schema's maximum the whole status would be refused.
     fields["discarded"] = min(delivery.discarded, LARGEST_COUNT)
     if delivery.relays:
         fields["relays"] = delivery.relays
@@ -285,12 +277,12 @@ def backlogged(
     live: Mapping[str, Any] | None,
     now: float,
 ) -> Backlog:
-    """Judge the backlog; ``live`` is the condition that holds until now."""
+    """``live`` is the condition so far."""
     limit = max(LEAST_AGE, INTERVALS * retry_interval)
     oldest = delivery.oldest_indication_time
     age = 0.0 if oldest is None else now - oldest
     held = live is not None and live.get("status") == "True"
-    # A backlog keeps its reason while that holds, and turns to the other one only afterwards.
+    # A backlog keeps its reason while that holds, and only then changes to the other.
     by_queue = held and live is not None and live.get("reason") == _QUEUE
     if delivery.fullest >= (FULL_NO_MORE if by_queue else FULL):
         return Backlog(

@@ -1,8 +1,5 @@
-"""Conditions of gateways and of relaying to them. Pure.
-
-A relay that fails says nothing of the listener, so it has a condition of its own: the gateway alone
-knows whether the listener takes anything.
-"""
+"""Conditions of gateways and of relaying to them. Pure. A failing relay has its own condition: only
+the gateway knows about the listener."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,13 +10,13 @@ from pillion_operator.polling.reports import DelivererReport, Unreachable
 from pillion_operator.status.conditions import Condition, find_condition
 from pillion_operator.status.deliverers import DelivererCounts
 
-#: Ways of failing, and services or pods, that a message names.
+#: Maximum failures, and services or pods, listed in a message.
 _MOST_DETAILS = 3
 _MOST_NAMES = 5
 
 
 def relay_condition(delivery: DestinationDelivery) -> Condition | None:
-    """RelayFailing of a destination; None where nobody relays for it."""
+    """RelayFailing; None if nobody relays for the destination."""
     kind = "RelayFailing"
     if not delivery.relays:
         return None
@@ -50,10 +47,8 @@ def _how(delivery: DestinationDelivery) -> str:
 
 
 def shared_condition(services: Sequence[str]) -> Condition:
-    """SequenceIdentifiersShared of a destination that has sequenceIdentifiers Send.
-
-    ``services`` are those that deliver to its URL where that are several deliverers.
-    """
+    """SequenceIdentifiersShared; ``services`` deliver to the destination's URL with several
+    deliverers."""
     kind = "SequenceIdentifiersShared"
     if not services:
         message = "One deliverer alone sends identifiers to this URL."
@@ -71,8 +66,8 @@ def shared_condition(services: Sequence[str]) -> Condition:
 
 
 def same_place_condition(others: Sequence[str]) -> Condition:
-    """SharedPortAndPath of a destination; ``others`` are those at its port and path whose hosts are
-    spelled otherwise, with their URLs."""
+    """SharedPortAndPath; ``others`` are destinations at the same port and path with other hosts,
+    with their URLs."""
     named = ", ".join(others[:_MOST_NAMES]) + (", …" if len(others) > _MOST_NAMES else "")
     return Condition(
         "SharedPortAndPath",
@@ -87,11 +82,8 @@ def same_place_condition(others: Sequence[str]) -> Condition:
 def gateway_condition(
     wrong: Sequence[tuple[str, str]], counts: Mapping[str, DelivererCounts]
 ) -> Condition:
-    """GatewayReady of a service that names gateways.
-
-    ``wrong`` are reason and message of those that cannot be one, ``counts`` the deliverers of all
-    by name.
-    """
+    """GatewayReady. ``wrong`` are reason and message of the invalid gateways, ``counts`` the
+    deliverers of all by name."""
     kind = "GatewayReady"
     if wrong:
         told = " ".join(message for _, message in wrong)
@@ -113,7 +105,7 @@ def gateway_condition(
 
 
 def serving(pods: Iterable[Object], answers: Iterable[DelivererReport | Unreachable]) -> set[str]:
-    """The pods that serve: by their kubelet or, before it says anything, by their own answer."""
+    """The pods that serve: by their kubelet or, before it reports, by their own answer."""
     answered = {one.pod for one in answers if isinstance(one, DelivererReport) and one.ready}
     found = set()
     for pod in pods:
@@ -132,10 +124,8 @@ def gateway_not_running(
     replicas: int,
     storage_class: str | None = None,
 ) -> Condition | None:
-    """Ready of a gateway of which fewer pods serve than it is to have; None where all do.
-
-    ``storage_class`` is that of its claims, where the service names one.
-    """
+    """Ready of a gateway with too few serving pods; None if there are enough. ``storage_class`` is
+    that of its claims, if the service names one."""
     if len(serving) >= replicas:
         return None
     stopped = [pod for pod in pods if pod["metadata"]["name"] not in serving]
@@ -154,7 +144,7 @@ def gateway_not_running(
 
 
 def _cause(pod: Object) -> str:
-    """What a pod waits for, as the kubelet or the scheduler says."""
+    """What a pod waits for, by the kubelet or the scheduler."""
     status = pod.get("status") or {}
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(field) or ():

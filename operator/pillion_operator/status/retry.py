@@ -13,18 +13,15 @@ from pillion_sidecar.config.durability import (
 )
 from pillion_sidecar.config.resolving import written_retry
 
-#: Seconds: with less nobody can act before the first loss.
+#: In seconds: less leaves no time to act before the first loss.
 TIME_TO_ACT = 600.0
 
 
 def retry_condition(
     destination: Mapping[str, Any], services: Mapping[str, Mapping[str, Any]]
 ) -> Condition | None:
-    """RetryTooShort of a destination; None where nothing that it concerns is written.
-
-    ``destination`` is its spec, ``services`` those of the services that deliver to it, by name; all
-    are valid.
-    """
+    """RetryTooShort; None if nothing that affects it is set. ``destination`` is its spec,
+    ``services`` the specs of its services by name; all are valid."""
     found = sorted(_first_losses(destination, services))
     if not found:
         return None
@@ -55,7 +52,7 @@ def _writing(destination: Mapping[str, Any], service: str) -> str:
 def _first_losses(
     destination: Mapping[str, Any], services: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[float, str]]:
-    """In how many seconds the first loss comes, by each service; not where nothing is written."""
+    """The seconds to the first loss for each service that sets it."""
     for name, service in services.items():
         retry = written_retry(
             destination.get("retry") or {},
@@ -71,5 +68,5 @@ def _first_losses(
         if lifetime is None:
             lifetime = LIFETIME_FACTOR * (retry_span(policy) or 0.0)
         after = first_loss_after(policy, lifetime=float(lifetime))
-        # Without any end it is never.
+        # Without a limit it never comes.
         yield (float("inf") if after is None else after), name

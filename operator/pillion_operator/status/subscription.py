@@ -1,8 +1,6 @@
-"""What has become of an IndicationSubscription (DSP1054 SubscriptionState). Pure.
-
-A removal action, a fatal error or the end of its duration changes ``status.subscriptionState``
-alone, never a user's spec. Whoever renders leaves out what is not Enabled.
-"""
+"""The state of an IndicationSubscription (DSP1054 SubscriptionState). Pure. A removal action, a
+fatal error or the end of its duration changes ``status.subscriptionState`` only, never the user's
+spec. What is not Enabled is not rendered."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ class State(StrEnum):
     EXPIRED = "Expired"
 
 
-#: Reasons that an end keeps, in whatever condition they stand.
 FATAL_ERROR = "FatalError"
 LISTENER_FAILING = "ListenerFailing"
 _ENDED_EARLIER = "EndedEarlier"
@@ -32,27 +29,26 @@ _AGAIN = "It stays so until its spec is changed."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalRule:
-    """What the service does to subscriptions of a listener that fails, and since when it does."""
+    """The service's action on subscriptions of a failing listener."""
 
     #: ``subscriptionRemovalAction``: Ignore, Disable or Remove.
     action: str = "Ignore"
     #: ``subscriptionRemovalTimeIntervalSeconds``.
     interval: float = 2_592_000.0
-    #: Since when the destination has failed without a break, in seconds since the epoch.
+    #: Since when the destination has failed continuously, in seconds since the epoch.
     failing_since: float | None = None
-    #: When the subscription has begun anew, after an end, by a change of its spec: its listener
-    #: gets the whole interval again. None: it has not.
+    #: When a change of its spec restarted the ended subscription: its listener gets the whole
+    #: interval again. None: never.
     begun_anew: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionVerdict:
     state: State
-    #: One CamelCase word, and a sentence: whoever writes the status puts them into a condition,
-    #: from which a later verdict takes them.
+    #: For a condition in the status, from which a later verdict takes them.
     reason: str
     message: str
-    #: Seconds until the state changes by the mere passing of time; None: it does not.
+    #: Seconds until time alone changes the state; None: it does not.
     due_again: float | None = None
 
 
@@ -63,11 +59,8 @@ def judge_subscription(
     ended: Iterable[SubscriptionEnd] = (),
     now: float,
 ) -> SubscriptionVerdict:
-    """Judge one subscription as the API server has it. ``now`` is in seconds since the epoch.
-
-    ``ended`` is what the service's deliverers report, of those that run the configuration now
-    rendered: an older one may still hold what the user has just mended.
-    """
+    """``now`` is in seconds since the epoch. ``ended`` has the reports of deliverers with the
+    current configuration: an older one may still report what the user has just fixed."""
     spec: Mapping[str, Any] = subscription.get("spec") or {}
     if subscription["metadata"].get("deletionTimestamp"):
         return _end(State.REMOVED, "Deleted", "It is being deleted.")
@@ -114,7 +107,7 @@ def _by_removal(
 
 
 def _remaining(spec: Mapping[str, Any], identity: Mapping[str, Any], now: float) -> float | None:
-    """Seconds that are left of its duration; None where it has none."""
+    """The seconds left of its duration; None without one."""
     duration = spec.get("subscriptionDurationSeconds")
     created = seconds_of(identity.get("creationTimestamp"))
     if duration is None or created is None:
@@ -123,11 +116,8 @@ def _remaining(spec: Mapping[str, Any], identity: Mapping[str, Any], now: float)
 
 
 def begins_anew(subscription: Object) -> bool:
-    """Whether its status states an end, and the user has changed the spec since.
-
-    By the generation that the condition Accepted was worked out from: it is written together with
-    subscriptionState, so the two belong to one spec.
-    """
+    """Whether its status has an end, and the user has changed the spec since, by the generation of
+    the condition Accepted: it is written together with subscriptionState."""
     status: Mapping[str, Any] = subscription.get("status") or {}
     if status.get("subscriptionState") not in (State.DISABLED, State.REMOVED):
         return False
@@ -137,7 +127,7 @@ def begins_anew(subscription: Object) -> bool:
 
 
 def _kept(subscription: Object) -> tuple[State, str, str] | None:
-    """The end that its status states already, unless the user has changed the spec since."""
+    """The end in its status, unless the user has changed the spec since."""
     status: Mapping[str, Any] = subscription.get("status") or {}
     if status.get("subscriptionState") not in (State.DISABLED, State.REMOVED):
         return None

@@ -10,8 +10,6 @@ _KOPF = logging.getLogger("kopf")
 
 
 class _Handler(logging.Handler):
-    """Logs kopf's records as the operator's."""
-
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()

@@ -1,16 +1,12 @@
-"""The events that the operator logs. Their names are stable: scripts and alerts match on them.
-
-Code writes ``logger.warning("…", extra={"event": "drift-repaired", …})``. A test finds names that
-are missing here; ``docs/reference/operator-events.md`` is generated from this table.
-"""
+"""The events that the operator logs. Their names are stable for scripts and alerts. Code writes
+``logger.warning("…", extra={"event": "drift-repaired", …})``; a test finds names missing here, and
+``docs/reference/operator-events.md`` is generated from this table."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The meaning of a log record with this name."""
-
     name: str
     level: str
     meaning: str

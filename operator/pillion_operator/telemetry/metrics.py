@@ -1,7 +1,5 @@
-"""The operator's metrics, each under ``pillion_operator_``.
-
-Gauges of other packages are read at each scrape, so nothing is counted twice.
-"""
+"""The operator's metrics, under ``pillion_operator_``. Gauges of other packages are read at each
+scrape, so nothing is counted twice."""
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -14,12 +12,10 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Result(StrEnum):
-    """The result of a reconcile."""
-
     SUCCESS = "success"
-    #: The API server refused a request or was unreachable; it is tried again.
+    #: The API server refused a request or was unreachable; it is retried.
     RETRY = "retry"
-    #: An internal error; it is logged with its trace and tried again.
+    #: An internal error; logged with its trace and retried.
     FAILED = "failed"
 
 
@@ -33,7 +29,6 @@ class Metrics:
         self._gauge("info", "The operator's version; always 1.", "version").labels(version).set(1)
 
     def read(self, families: Callable[[], Iterator[Family]]) -> None:
-        """Read more families at each scrape."""
         self.registry.register(_Reader(families))
 
     def _add_reconciling(self) -> None:
@@ -164,7 +159,7 @@ class _Reader(Collector):
         self._families = families
 
     def describe(self) -> Iterator[Family]:
-        """Return nothing: the names are not needed before a scrape."""
+        """Empty: the names are not needed before a scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Family]:

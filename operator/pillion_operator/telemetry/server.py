@@ -1,5 +1,3 @@
-"""The HTTP server for Prometheus and for the kubelet's probes."""
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias
@@ -16,16 +14,14 @@ from pillion_operator.watching import SERVER_TIMEOUT
 
 #: Returns a problem, or None.
 Check: TypeAlias = Callable[[], str | None]
-#: Seconds without an attempt to watch a kind after which its watch has stalled. The API server ends
-#: each watch after SERVER_TIMEOUT, so a live one begins anew more often than that.
+#: Seconds without an attempt to watch a kind after which its watch has stalled: longer than the API
+#: server keeps one (SERVER_TIMEOUT).
 STALLED_AFTER = 2.0 * SERVER_TIMEOUT
 
 
 class WatchHealth:
-    """Liveness: when each watch last began.
-
-    An unreachable API server is no reason for a restart, because watches are tried again.
-    """
+    """Liveness: when each watch last began. An unreachable API server is no reason for a restart,
+    because watches are retried."""
 
     def __init__(self, kinds: Iterable[str], *, monotonic: Callable[[], float]) -> None:
         """``kinds`` are plural names; each has ``STALLED_AFTER`` from now to begin."""
@@ -36,7 +32,6 @@ class WatchHealth:
         self._began[kind] = self._monotonic()
 
     def stalled(self) -> dict[str, bool]:
-        """Return by kind whether its watch has stalled."""
         now = self._monotonic()
         return {kind: now - at > STALLED_AFTER for kind, at in self._began.items()}
 
@@ -50,13 +45,13 @@ class WatchHealth:
 def telemetry_app(
     registry: CollectorRegistry, *, alive: Mapping[str, Check], ready: Mapping[str, Check]
 ) -> web.Application:
-    """Return the application with ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz``."""
+    """``/metrics``, ``/livez``, ``/readyz`` and ``/startupz``."""
 
     process = CollectorRegistry()
     ProcessCollector(registry=process)
 
     async def metrics(_request: web.Request) -> web.Response:
-        # This one reads /proc; the other one reads state of the event loop, so it stays there.
+        # This one reads /proc; the other reads state of the event loop, so it stays there.
         text = await asyncio.to_thread(generate_latest, process)
         text += generate_latest(registry)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
