@@ -5,4 +5,4 @@ Pure: no sockets, no clock.
 
 
 class CIMDataError(Exception):
-    """The base of every error that this package raises about what it is given."""
+    """The base of this package's errors about its input."""

@@ -1,8 +1,5 @@
-"""CIM datetimes: points in time and intervals, exactly 25 characters (DSP0004 5.2.4).
-
-The text is what counts and is sent on unchanged; it is checked once, when the value is made, and
-taken apart only when someone compares or converts it.
-"""
+"""CIM datetimes: points in time and intervals, exactly 25 characters (DSP0004 5.2.4). The text is
+sent unchanged: it is checked once, and parsed only to be compared or converted."""
 
 import re
 from dataclasses import dataclass
@@ -46,7 +43,7 @@ class CIMDateTime:
 
     @classmethod
     def from_datetime(cls, moment: datetime) -> "CIMDateTime":
-        """Make a point in time. Raises ValueError for a datetime without an offset from UTC."""
+        """Raises ValueError for a datetime without an offset from UTC."""
         offset = moment.utcoffset()
         if offset is None:
             raise ValueError("a point in time needs an offset from UTC")
@@ -63,14 +60,12 @@ class CIMDateTime:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every field is given, none being asterisks."""
+        """Whether no field has asterisks."""
         return "*" not in self.text
 
     def microseconds(self) -> int | None:
-        """Return a number that orders datetimes of one kind; None with asterisks.
-
-        Intervals: their length. Points in time: microseconds since the year 1 began, in UTC.
-        """
+        """Return a number that orders datetimes of one kind; None with asterisks. For an interval,
+        its length; for a point in time, the time since the year 1 began, in UTC."""
         if not self.is_exact:
             return None
         text = self.text
@@ -80,10 +75,8 @@ class CIMDateTime:
         return days * 86_400_000_000 + self._clock() - int(text[21:]) * 60_000_000
 
     def compare(self, other: "CIMDateTime") -> int | None:
-        """Return -1, 0 or 1 as this is before, at or after the other.
-
-        Returns None where they cannot be compared: a point in time with an interval, or asterisks.
-        """
+        """Return -1, 0 or 1 as this is before, at or after the other. Returns None if they cannot
+        be compared: a point in time with an interval, or asterisks."""
         if self.is_interval != other.is_interval:
             return None
         mine, theirs = self.microseconds(), other.microseconds()
@@ -92,19 +85,19 @@ class CIMDateTime:
         return (mine > theirs) - (mine < theirs)
 
     def _clock(self) -> int:
-        """Microseconds since midnight, as the clock fields have it."""
+        """Microseconds since midnight, by the clock fields."""
         text = self.text
         seconds = int(text[8:10]) * 3600 + int(text[10:12]) * 60 + int(text[12:14])
         return seconds * 1_000_000 + int(text[15:21])
 
 
 def to_rfc3339(text: str) -> str | None:
-    """Return ``20261121143000.000000+060`` as ``2026-11-21T13:30:00Z``; None where the text is no
-    exact point in time, or one that RFC 3339 cannot say."""
+    """Return ``20261121143000.000000+060`` as ``2026-11-21T13:30:00Z``; None for anything but an
+    exact point in time that RFC 3339 can express."""
     if len(text) != _LENGTH or "*" in text or _POINT.fullmatch(text) is None:
         return None
     try:
-        # The point in time by its own clock, less its offset.
+        # Its local time minus its offset.
         moment = datetime.fromisoformat(f"{text[:8]}T{text[8:21]}") - _minutes(text[21:])
     except (ValueError, OverflowError):
         return None

@@ -2,11 +2,11 @@
 
 ``{"class": "CIM_AlertIndication", "properties": {"AlertType": 5, …}}``. A value's CIM type comes
 from its class, or is stated: ``{"type": "uint16", "value": 3}``, with ``"array": true`` for an
-array. Values are written so:
+array. The values:
 
-- integers as JSON integers; those of 64 bits also as decimal text, which is always understood;
+- integers as JSON integers, those of 64 bits also as decimal text;
 - reals as numbers; the three that JSON lacks as ``"NaN"``, ``"INF"``, ``"-INF"`` (DSP0201);
-- datetimes as their 25 characters; a point in time is also understood in RFC 3339;
+- datetimes as their 25 characters; a point in time is also read in RFC 3339;
 - an embedded instance as an instance; its type is stated as ``instance`` or ``object``;
 - a reference as ``{"class": …, "keys": {…}, "namespace": …, "host": …}``.
 """
@@ -36,10 +36,10 @@ from pillion_cim.schema import CIMClass, Schema, nearest
 
 
 def encode_instance(instance: CIMInstance, *, schema: Schema) -> dict[str, Any]:
-    """Return an instance in its JSON form, made of dict, list, str, int, float, bool and None."""
+    """Return an instance in its JSON form: dict, list, str, int, float, bool and None."""
     known = schema.get(instance.class_name)
     declared = known.types if known is not None else {}
-    # Nearly always the very same mapping: then no type needs to be looked at.
+    # Usually the same object, and then no type is compared.
     own = declared is instance.types
     properties: dict[str, Any] = {}
     for name, value in instance.values.items():
@@ -92,32 +92,29 @@ def _plain(value: CIMScalar | None) -> Any:
 
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
 _SPECIAL_REALS: Final = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
-#: The most problems reported of one instance.
 MAX_PROBLEMS: Final = 20
 _MAX_TEXT: Final = 80
-#: How deep instances, or references, may be embedded in one another.
+#: Maximum depth of embedded instances, and of references.
 MAX_DEPTH: Final = 8
-#: What to do about a class that is not known, by the member that names it.
+#: Remedies for an unknown class, by the member that names it.
 _KNOW_IT: Final = {
     "class": "name its superclass, declare it in the service's classes, or state the type of each"
     " property",
     "superclass": "name one that is known, declare it in the service's classes, or state the type"
     " of each property",
 }
-#: A type that a value may have, by the value's own.
+#: The suggested CIM type, by the JSON value's type.
 _LIKELY_TYPES: Final = {bool: "boolean", int: "uint32", float: "real64", str: "string"}
-#: Characters of a value that an example repeats.
+#: Maximum characters of a value in an example.
 _MOST_REPEATED: Final = 40
-#: Known classes that the unknown class of a line is compared with.
+#: Maximum known classes compared with an unknown one.
 _MOST_COMPARED: Final = 20
 _TYPES: Final = frozenset(CIMType) | frozenset(EmbeddedObject)
 
 
 def convert_scalar(value: Any, property_type: PropertyType) -> CIMScalar:
-    """Convert a JSON value that is not an object. Its range is not checked here.
-
-    Raises ValueError that says what is wrong.
-    """
+    """Convert a JSON value that is no object, without checking its range. Raises ValueError with
+    the problem."""
     cim_type = property_type.cim_type
     if property_type.embedded is not None:
         raise ValueError("not an embedded instance")
@@ -188,11 +185,9 @@ def _long(value: Any) -> CIMScalar:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault: its place and its remedy."""
-
-    #: Where: ``class``, ``properties.AlertType``, ``properties.MessageArguments[2]``.
+    #: ``class``, ``properties.AlertType``, ``properties.MessageArguments[2]``.
     field: str
-    #: The value, shortened; empty where there is none.
+    #: Shortened; empty without a value.
     value: str
     message: str
     remedy: str
@@ -203,7 +198,7 @@ class Problem:
 
 
 class InstanceError(CIMDataError, ValueError):
-    """The instance is not valid; ``problems`` gives the reasons."""
+    """``problems`` gives the reasons."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
@@ -217,13 +212,13 @@ class Problems:
         self._found: list[Problem] = []
 
     def add(self, field: str, value: object, message: str, remedy: str) -> None:
-        """Note a problem; beyond MAX_PROBLEMS it is dropped."""
+        """Beyond MAX_PROBLEMS a problem is dropped."""
         if len(self._found) < MAX_PROBLEMS:
             field = field if len(field) <= 2 * _MAX_TEXT else f"…{field[-2 * _MAX_TEXT :]}"
             self._found.append(Problem(field, shorten(value), message, remedy))
 
     def add_missing(self, field: str, message: str, remedy: str) -> None:
-        """Note that there is no value, unless a problem is known of that field or a part of it."""
+        """Report a missing value, unless the field or a part of it has a problem already."""
         parts = (f"{field}.", f"{field}[")
         told = any(one.field == field or one.field.startswith(parts) for one in self._found)
         if not told and not self.full:
@@ -231,7 +226,7 @@ class Problems:
 
     @property
     def full(self) -> bool:
-        """Whether there is no use in looking for more."""
+        """Whether further problems would be dropped."""
         return len(self._found) >= MAX_PROBLEMS
 
     def check(self) -> None:
@@ -240,7 +235,7 @@ class Problems:
 
 
 def shorten(value: object) -> str:
-    """Show a value in at most some 80 characters, never walking through a large one."""
+    """Show a value in about 80 characters, without walking through a large one."""
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -262,14 +257,14 @@ def shorten(value: object) -> str:
 def decode_instance(
     obj: Mapping[str, Any], *, schema: Schema, complete: bool = True
 ) -> CIMInstance:
-    """Decode an instance; members other than ``class``, ``superclass`` and ``properties`` are not
-    looked at. A ``superclass`` counts where the schema does not know the class.
+    """Decode an instance, ignoring members other than ``class``, ``superclass`` and ``properties``.
+    ``superclass`` counts only if the schema does not know the class.
 
-    With ``complete``, as for an indication that is being published, the class must not be abstract,
-    its required properties must be given, and a stated type must agree with the class. Without, as
-    for what another CIM exporter sent, the instance is taken as it is.
+    With ``complete``, for a published indication, the class must not be abstract, required
+    properties must be given, and stated types must agree with the class. Without it, as for another
+    CIM exporter's, the instance is taken as it is.
 
-    Raises InstanceError with every problem that was found.
+    Raises InstanceError with all problems.
     """
     given = obj.get("properties")
     class_name = obj.get("class")
@@ -287,9 +282,8 @@ def decode_instance(
 
 
 def _plain_values(known: CIMClass, given: dict[str, Any]) -> dict[str, CIMValue] | None:
-    """The values where all is as in nearly every indication: names spelled as the schema spells
-    them, plain values of the class's types, nothing wrong. Otherwise None, and no word why.
-    """
+    """The fast path for most indications: the schema's spelling, plain values of the class's types,
+    no problem. Otherwise None, without a reason."""
     quick = known.quick_checks
     values: dict[str, CIMValue] = given.copy()
     for name, value in given.items():
@@ -310,7 +304,7 @@ def _plain_values(known: CIMClass, given: dict[str, Any]) -> dict[str, CIMValue]
 
 
 def _plain_value(value: Any, check: object) -> CIMValue:
-    """A datetime or an array of text, converted; None where it is anything else."""
+    """Convert a datetime or an array of text; None for anything else."""
     if check is CIMDateTime and type(value) is str:
         try:
             return CIMDateTime(value)
@@ -323,7 +317,7 @@ def _plain_value(value: Any, check: object) -> CIMValue:
 
 
 def _meant_property(name: str, value: Any, known: CIMClass) -> str:
-    """The remedy for a property that a class does not declare."""
+    """The remedy for an undeclared property."""
     near = known.closest(name)
     meant = f"did you mean {near}? Else " if near else ""
     short = type(value) in _LIKELY_TYPES and len(shorten(value)) <= _MOST_REPEATED
@@ -337,7 +331,7 @@ def _states_type(value: object) -> bool:
 
 
 class _Decoder:
-    """Decodes one instance with all that is embedded in it, gathering problems."""
+    """Decodes one instance with its embedded ones, collecting problems."""
 
     __slots__ = ("complete", "problems", "schema")
 
@@ -347,7 +341,7 @@ class _Decoder:
         self.problems = Problems()
 
     def instance(self, obj: Mapping[str, Any], *, field: str, depth: int) -> CIMInstance:
-        """Decode an instance. What is wrong is noted and left out."""
+        """Report what is wrong, and omit it."""
         class_name, given = obj.get("class"), obj.get("properties")
         prefix = f"{field}." if field else ""
         if not isinstance(class_name, str) or not is_identifier(class_name):
@@ -368,7 +362,7 @@ class _Decoder:
         if above is None and not all(map(_states_type, given.values())):
             if class_name:
                 self._add_unknown(class_name, superclass, prefix)
-            # The types that its properties lack are told by this already.
+            # The problem of the class covers the missing types of its properties.
             given = {name: value for name, value in given.items() if _states_type(value)}
         instance = self._properties(
             class_name, above, given, field=f"{prefix}properties", depth=depth
@@ -407,8 +401,7 @@ class _Decoder:
         field: str,
         depth: int,
     ) -> CIMInstance:
-        """The instance with the properties of ``known``: its class, or the superclass that its
-        sender names."""
+        """``known`` is the instance's class, or the superclass that its sender names."""
         values: dict[str, CIMValue] = {}
         stated: dict[str, PropertyType] = {}
         seen: dict[str, str] = {}
@@ -426,7 +419,7 @@ class _Decoder:
                 values[spelled] = self._value(value, property_type, where, depth)
         if known is None:
             return CIMInstance(class_name, values, stated)
-        # What is declared nowhere but in the line keeps its types with it.
+        # Types that only the line declares stay with the instance.
         own = all(known.types.get(name) == stated[name] for name in values)
         types = known.types if own else {**known.types, **stated}
         return CIMInstance(known.name, values, types)
@@ -434,7 +427,7 @@ class _Decoder:
     def _spelled(
         self, name: object, known: CIMClass | None, seen: dict[str, str], where: str
     ) -> str | None:
-        """The property's name as it is to be kept; None, and a problem, if it can be none."""
+        """The spelling to keep; None, with a problem, for an invalid name."""
         if not isinstance(name, str) or not is_identifier(name):
             remedy = "use letters, digits and underscores, not beginning with a digit"
             self.problems.add(where, name, "not the name of a property", remedy)
@@ -455,7 +448,7 @@ class _Decoder:
         known: CIMClass | None,
         where: str,
     ) -> tuple[PropertyType | None, Any]:
-        """The type of a property and its bare value; None, and a problem, without a type."""
+        """The type of a property and its bare value; None, with a problem, without a type."""
         if _states_type(value):
             stated = self._stated(value, where)
             if stated is not None and declared is not None and self.complete:
@@ -491,7 +484,7 @@ class _Decoder:
     def _check_agrees(
         self, stated: PropertyType, declared: PropertyType, text: str, where: str
     ) -> None:
-        # Which kind of embedded object it is, the sender knows better than the class.
+        # The sender knows better than the class which kind of embedded object it is.
         if stated.cim_type is not declared.cim_type or stated.is_array != declared.is_array:
             array = " array" if declared.is_array else ""
             message = f"the class says {declared.cim_type}{array}"
@@ -596,5 +589,5 @@ class _Decoder:
         for name in known.types:
             if name in known.required and instance.values.get(name) is None:
                 field, remedy = f"properties.{name}", f"give its {known.types[name].cim_type} value"
-                # A value that was refused has its own problem already.
+                # A refused value has its own problem already.
                 self.problems.add_missing(field, f"{known.name} requires it", remedy)

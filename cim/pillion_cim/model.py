@@ -27,7 +27,7 @@ from pillion_cim.datetimes import CIMDateTime
 
 
 class CIMType(StrEnum):
-    """The intrinsic types, spelled as DSP0201 spells them in a TYPE attribute."""
+    """Spelled as in a TYPE attribute (DSP0201)."""
 
     BOOLEAN = "boolean"
     STRING = "string"
@@ -47,7 +47,7 @@ class CIMType(StrEnum):
 
 
 class EmbeddedObject(StrEnum):
-    """What an embedded object may be (the EmbeddedObject attribute of DSP0201)."""
+    """The values of the EmbeddedObject attribute (DSP0201)."""
 
     INSTANCE = "instance"
     OBJECT = "object"
@@ -55,17 +55,13 @@ class EmbeddedObject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PropertyType:
-    """The declared type of a property: its CIM type, whether an array, whether embedded.
-
-    An embedded object has ``cim_type`` STRING, as on the wire.
-    """
+    """An embedded object has ``cim_type`` STRING, as on the wire."""
 
     cim_type: CIMType
     is_array: bool = False
     embedded: EmbeddedObject | None = None
 
 
-#: The first and the last value of each integer type.
 INTEGER_RANGES: Final[Mapping[CIMType, tuple[int, int]]] = MappingProxyType(
     {
         CIMType.UINT8: (0, 2**8 - 1),
@@ -104,23 +100,21 @@ class CIMInstanceName:
 class CIMInstance:
     """One instance of a class.
 
-    ``values`` and ``types`` are keyed by the property's name as the class spells it (as the sender
-    spelled it where the class is not known). A property that is absent from ``values`` is not part
-    of the instance; one that is present with None is NULL. Each name in ``values`` is in ``types``.
+    ``values`` and ``types`` are keyed by the class's spelling of a property (the sender's, for an
+    unknown class). A property without an entry in ``values`` is absent; None is NULL. Each name in
+    ``values`` is in ``types``.
     """
 
     class_name: str
     values: Mapping[str, CIMValue] = field(default_factory=dict)
     types: Mapping[str, PropertyType] = field(default_factory=dict)
-    #: The superclass of a class that is not known, where its sender names it. It says how filters
-    #: see the instance, and is no part of its value.
+    #: The superclass of an unknown class, if its sender names it. It affects filters, and is no
+    #: part of the instance's value.
     superclass: str | None = field(default=None, compare=False)
 
     def get(self, name: str) -> CIMValue:
-        """Return the value of a property; names are compared without regard to case (DSP0004).
-
-        Returns None where the property is NULL or absent.
-        """
+        """Return a property's value, without regard to case (DSP0004); None if it is NULL or
+        absent."""
         value = self.values.get(name)
         if value is not None or name in self.values:
             return value
@@ -131,10 +125,10 @@ class CIMInstance:
         return None
 
 
-#: What XML 1.0 cannot carry: most control characters, lone surrogates, U+FFFE and U+FFFF.
+#: Most control characters, lone surrogates, U+FFFE and U+FFFF.
 ILLEGAL_IN_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
-#: The names of classes, properties and keys (DSP0004: IDENTIFIER).
+#: Of classes, properties and keys (DSP0004: IDENTIFIER).
 _IDENTIFIER: Final = re.compile(
     "[A-Za-z_\x80-\ud7ff\ue000-\uffef][0-9A-Za-z_\x80-\ud7ff\ue000-\uffef]*"
 )
@@ -142,17 +136,17 @@ _LANGUAGE_TAG: Final = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
 
 
 def is_identifier(name: str) -> bool:
-    """Whether a name is one that DSP0004 allows."""
+    """By DSP0004."""
     return (name.isascii() and name.isidentifier()) or _IDENTIFIER.fullmatch(name) is not None
 
 
 def is_language_tag(text: str) -> bool:
-    """Whether a text is a language tag, as Content-Language lists them (S0.21, RFC 9110 8.5.1)."""
+    """By Content-Language (S0.21, RFC 9110 8.5.1)."""
     return _LANGUAGE_TAG.fullmatch(text) is not None
 
 
 def check_scalar(value: CIMScalar | None, property_type: PropertyType) -> None:
-    """Check one value, or one item of an array. Raises ValueError that says what is wrong."""
+    """Check one value, or one item of an array. Raises ValueError with the problem."""
     if value is None:
         return
     cim_type = property_type.cim_type
@@ -173,7 +167,7 @@ def check_scalar(value: CIMScalar | None, property_type: PropertyType) -> None:
 
 
 def check_integer(value: object, cim_type: CIMType) -> None:
-    """Check an integer against the range of its type. Raises ValueError."""
+    """Raises ValueError outside the type's range."""
     if type(value) is not int:
         raise ValueError(f"expected an integer ({cim_type})")
     low, high = INTEGER_RANGES[cim_type]

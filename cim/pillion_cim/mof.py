@@ -1,9 +1,6 @@
-"""Classes from MOF (DSP0004 7, DSP0221 of CIM schema 2): class declarations, and nothing else.
-
-Kept are superclass, properties with their types, and the qualifiers Abstract, Required,
-EmbeddedObject and EmbeddedInstance. Methods, default values, other qualifiers, aliases and pragmas
-are skipped.
-"""
+"""Reads class declarations from MOF (DSP0004 7, DSP0221 of CIM schema 2). It keeps superclass,
+typed properties, and the qualifiers Abstract, Required, EmbeddedObject and EmbeddedInstance.
+Methods, defaults, other qualifiers, aliases and pragmas are skipped."""
 
 import re
 from collections.abc import Iterator
@@ -18,9 +15,9 @@ from pillion_cim.schema import (
     PropertyDeclaration,
 )
 
-#: Characters of a text.
+#: In characters.
 MOST_TEXT = 4 * 1024 * 1024
-#: Properties that one class declares itself.
+#: Declared by one class itself.
 MOST_PROPERTIES = 1_000
 
 _TOKEN = re.compile(
@@ -38,7 +35,7 @@ _TYPES = frozenset(CIMType) - {CIMType.REFERENCE}
 
 
 class MOFError(CIMDataError):
-    """A text is not valid MOF; ``line`` counts from 1."""
+    """``line`` counts from 1."""
 
     def __init__(self, message: str, *, line: int, remedy: str = "") -> None:
         super().__init__(f"line {line}: {message}")
@@ -55,7 +52,7 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """The keyword that it may be, in lower case; nothing for what is no word."""
+        """The possible keyword in lower case; empty if it is no word."""
         return self.text.lower() if self.kind == "word" else ""
 
 
@@ -63,7 +60,7 @@ def parse_mof(text: str) -> tuple[ClassDeclaration, ...]:
     """Return the classes that a MOF text declares, in order.
 
     Raises:
-        MOFError: what is wrong, in which line.
+        MOFError: the problem, with its line.
     """
     if len(text) > MOST_TEXT:
         raise MOFError(f"the text has more than {MOST_TEXT:,} characters", line=1)
@@ -188,7 +185,7 @@ class _Parser:
         )
 
     def _feature(self) -> PropertyDeclaration | None:
-        """A property; None for a method."""
+        """None for a method."""
         qualifiers = self._qualifiers()
         offset = self._next.offset
         type_name = self._name("a type")
@@ -217,8 +214,7 @@ class _Parser:
         )
 
     def _qualifiers(self) -> dict[str, str]:
-        """The qualifiers before a declaration, by name in lower case; the value of those that are
-        kept: ``true`` where there is none."""
+        """By name in lower case, with the values of those that are kept; default: ``true``."""
         found: dict[str, str] = {}
         if not self._accept("["):
             return found
@@ -241,7 +237,7 @@ class _Parser:
     # --- what is skipped
 
     def _skip_to(self, sign: str) -> None:
-        """Skip through ``sign``, brackets and all that is in them."""
+        """Skip through ``sign``, with nested brackets."""
         while not self._accept(sign):
             token = self._take()
             if token.kind == "end" or token.kind == "pragma":
@@ -250,7 +246,7 @@ class _Parser:
                 self._skip_nested(_CLOSING[token.text])
 
     def _skip_nested(self, sign: str) -> None:
-        """Skip through the bracket that closes the one before, however deep they are nested."""
+        """Skip through the bracket that closes the one before, at any depth."""
         waiting = [sign]
         while waiting:
             token = self._take()

@@ -1,9 +1,6 @@
-"""The classes that Pillion knows: the indications of CIM schema 2.49, with their properties, and
-those that a service declares beside them.
-
-Names are looked up without regard to case, as DSP0004 wants, and always given back as the schema
-spells them. A class that is not here may still travel; its property types must then be stated.
-"""
+"""The classes that Pillion knows: the indications of CIM schema 2.49, and those that a service
+declares. Names are looked up without regard to case (DSP0004) and returned in the schema's
+spelling. An unknown class may still travel; its property types must then be stated."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,15 +12,15 @@ from pillion_cim import CIMDataError
 from pillion_cim.datetimes import CIMDateTime
 from pillion_cim.model import INTEGER_RANGES, CIMType, EmbeddedObject, PropertyType, is_identifier
 
-#: Classes that a service may declare, those of its MOF among them.
+#: Maximum classes that a service may declare, with those of its MOF.
 MOST_CLASSES = 5_000
-#: Declared classes that may stand above one another.
+#: Maximum depth of declared classes.
 MOST_LEVELS = 100
-#: Characters of a class's or property's name.
+#: Maximum length of a class's or property's name.
 MOST_CHARACTERS = 256
-#: Names that an unknown one is compared with, letter by letter.
+#: Maximum names compared with an unknown one.
 _MOST_COMPARED = 1_000
-#: Letters of an unknown property name that are compared.
+#: Maximum letters of an unknown property name that are compared.
 _LETTERS_COMPARED = 60
 
 
@@ -34,29 +31,28 @@ class CIMClass:
     name: str
     superclass: str | None
     abstract: bool
-    #: The type of each property. Instances share this mapping.
+    #: Instances share this mapping.
     types: Mapping[str, PropertyType]
-    #: Properties that must be given and not NULL.
+    #: Must be given and not NULL.
     required: frozenset[str]
     #: For a property with a ValueMap: the name of each value, both as the schema writes them.
     value_names: Mapping[str, Mapping[str, str]]
-    #: How to see quickly that a plain value is valid, for the properties where that is possible:
-    #: ``str`` for a string, ``list`` for an array of strings, ``CIMDateTime`` for a datetime, the
-    #: range for an integer.
+    #: A quick check of a plain value, for some properties: ``str`` for a string, ``list`` for an
+    #: array of strings, ``CIMDateTime`` for a datetime, the range for an integer.
     quick_checks: Mapping[str, type | tuple[int, int]] = field(repr=False)
     _spellings: Mapping[str, str] = field(repr=False)
-    #: Whether it may have properties that are not declared.
+    #: Whether it may have undeclared properties.
     open: bool = False
 
     def spelling(self, property_name: str) -> str | None:
-        """Return a property's name as the schema spells it, or None if the class has none such."""
+        """Return a property's name as the schema spells it; None if the class lacks it."""
         if property_name in self.types:
             return property_name
         return self._spellings.get(property_name.casefold())
 
     def closest(self, property_name: str) -> str | None:
         """Return the property with the most similar name; None if no name is similar."""
-        # Imported here: only a name that is not known needs it.
+        # Late: only an unknown name needs it.
         from difflib import get_close_matches
 
         wanted = property_name[:_LETTERS_COMPARED].casefold()
@@ -68,7 +64,7 @@ class Schema:
     __slots__ = ("_ancestors", "_base", "_classes", "_names", "_spellings")
 
     def __init__(self, classes: Mapping[str, CIMClass], *, base: "Schema | None" = None) -> None:
-        """``base`` has those of the classes that are not declared by a service."""
+        """``base`` has the classes that no service declares."""
         self._base = base
         self._names = tuple(classes)
         self._classes = {name.casefold(): found for name, found in classes.items()}
@@ -90,14 +86,14 @@ class Schema:
             name = above.superclass if above is not None else None
 
     def get(self, class_name: str) -> CIMClass | None:
-        """Return a class by its name, whatever the case; None if it is not known."""
+        """Without regard to case; None if it is unknown."""
         found = self._classes.get(class_name)
         return found if found is not None else self._classes.get(class_name.casefold())
 
     @property
     def base(self) -> "Schema":
-        """The packaged classes alone. What is kept or sent is read with these, so that it means the
-        same whatever a service declares by then."""
+        """The packaged classes alone. Stored and sent data is read with these, so that its meaning
+        does not depend on a service's declarations."""
         return self if self._base is None else self._base
 
     def extended(self, classes: Mapping[str, CIMClass]) -> "Schema":
@@ -111,7 +107,7 @@ class Schema:
         return iter({found.name: found for found in self._classes.values()}.values())
 
     def is_a(self, class_name: str, ancestor: str) -> bool:
-        """Whether a class is another or descends from it. An unknown class is only itself."""
+        """Whether a class is ``ancestor`` or descends from it. An unknown class is only itself."""
         wanted, name = ancestor.casefold(), class_name.casefold()
         return name == wanted or wanted in self._ancestors.get(name, ())
 
@@ -121,7 +117,7 @@ class Schema:
 
 
 def load_schema() -> Schema:
-    """Read the packaged schema. Takes about a millisecond; keep what it returns."""
+    """Takes about a millisecond; keep the result."""
     file = resources.files("pillion_cim").joinpath("data/cim-schema-2.49.json")
     return build_schema(json.loads(file.read_text(encoding="utf-8")))
 
@@ -129,7 +125,7 @@ def load_schema() -> Schema:
 def build_schema(document: Mapping[str, Any]) -> Schema:
     """Build a schema from its JSON document, as ``tools/make_cim_schema.py`` writes it.
 
-    ``document["classes"]`` lists classes, a superclass before its subclasses. Each says only what
+    ``document["classes"]`` lists classes, a superclass before its subclasses, each with only what
     differs from its superclass.
     """
     shared: dict[str, PropertyType] = {}
@@ -154,7 +150,7 @@ def make_class(
     is_open: bool = False,
     shared: dict[str, PropertyType] | None = None,
 ) -> CIMClass:
-    """Make a class with all that it inherits; ``properties`` are its own, as in the document of
+    """Make a class with all that it inherits; ``properties`` are its own, as in
     :func:`build_schema`. Equal types of ``shared`` are one object."""
     if above is not None and not properties:
         # Nothing of its own: thousands of these share their superclass's mappings.
@@ -164,7 +160,7 @@ def make_class(
     required = set(above.required) if above else set()
     value_names = dict(above.value_names) if above else {}
     for given, declared in properties.items():
-        # A property that is declared anew keeps the spelling that the superclass has.
+        # A redeclared property keeps the superclass's spelling.
         known = (above.spelling(given) if above else None) or given
         types[known] = _property_type(declared["type"], shared)
         if declared.get("required"):
@@ -217,7 +213,7 @@ def _property_type(text: str, shared: dict[str, PropertyType]) -> PropertyType:
 
 @dataclass(frozen=True, slots=True)
 class PropertyDeclaration:
-    """One property: ``type`` as in ``uint16``, ``string[]``, ``instance`` (embedded)."""
+    """``type`` is as in ``uint16``, ``string[]``, ``instance`` (embedded)."""
 
     name: str
     type: str
@@ -227,16 +223,14 @@ class PropertyDeclaration:
 @dataclass(frozen=True, slots=True)
 class ClassDeclaration:
     name: str
-    #: None: a class without a superclass.
+    #: None: no superclass.
     superclass: str | None
-    #: What it declares itself; None: its properties are not declared.
+    #: Its own; None: its properties are not declared.
     properties: tuple[PropertyDeclaration, ...] | None = None
     abstract: bool = False
 
 
 class DeclarationError(CIMDataError):
-    """The declaration of a class is not valid."""
-
     def __init__(self, class_name: str, message: str, remedy: str) -> None:
         super().__init__(f"{class_name[:80]}: {message}. {remedy}")
         self.class_name = class_name
@@ -245,11 +239,10 @@ class DeclarationError(CIMDataError):
 
 
 def extend(schema: Schema, declarations: Sequence[ClassDeclaration]) -> Schema:
-    """Return ``schema`` with the classes declared beside its own, in any order.
+    """Return ``schema`` with the declared classes, in any order.
 
     Raises:
-        DeclarationError: too many classes, one that is there already, an unknown superclass, or
-            classes that descend from one another in a circle.
+        DeclarationError: too many classes, an existing one, an unknown superclass, or a circle.
     """
     if not declarations:
         return schema
@@ -310,7 +303,7 @@ def _chain(
     made: Mapping[str, CIMClass],
     schema: Schema,
 ) -> list[ClassDeclaration]:
-    """The class and those above it that are not made yet, the uppermost last."""
+    """The class and its superclasses that are not made yet, the uppermost last."""
     chain: dict[str, ClassDeclaration] = {}
     one: ClassDeclaration | None = start
     while one is not None and one.name.casefold() not in made:
@@ -349,13 +342,13 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, compared: int = _MOST_COMPARED) -> str | None:
-    """Return the known class that an unknown one most likely is, or is derived from; None for none.
+    """Return the known class that an unknown one most likely is or derives from; or None.
 
-    The class whose name, without its schema's prefix, is the longest end of ``name``
-    (``CIM_AlertIndication`` for ``HP_StorageAlertIndication``), else one spelled much like it, of
+    It is the class whose name without the schema's prefix is the longest end of ``name``
+    (``CIM_AlertIndication`` for ``HP_StorageAlertIndication``), else one of similar spelling among
     the first ``compared``: a comparison takes up to 0.2 ms.
     """
-    # Imported here: only a name that is not known needs it.
+    # Late: only an unknown name needs it.
     from difflib import get_close_matches
 
     wanted = name[:MOST_CHARACTERS].casefold()

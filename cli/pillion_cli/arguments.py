@@ -41,7 +41,7 @@ def seconds_from(minimum: float, *, maximum: float = MAXIMUM_SECONDS) -> Callabl
 
 
 def _seconds(text: str) -> float:
-    """Return NaN for a text that is no duration."""
+    """NaN for a text that is no duration."""
     found = _DURATION.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     try:
         return float(found[1]) * _SECONDS[found[2]] if found else math.nan
@@ -73,7 +73,7 @@ def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def deliverer_url(text: str) -> str:
-    """Check a URL of the command line or the environment. Raises ArgumentTypeError."""
+    """Raises ArgumentTypeError."""
     try:
         read_url(text)
     except CommandError as failure:
@@ -84,7 +84,7 @@ def deliverer_url(text: str) -> str:
 
 
 def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers in a range. It raises ArgumentTypeError."""
+    """The parser raises ArgumentTypeError."""
 
     def parse(text: str) -> int:
         # int() takes more than digits, and is slow for long ones.

@@ -56,7 +56,7 @@ class Access:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Access":
-        """Return the options of a command line, or their defaults in the environment."""
+        """From the command line, with defaults from the environment."""
         assumed = os.environ if urlsplit(args.to).scheme == "https" else {}
         return cls(
             ca=args.ca or _path(assumed.get(CA_VARIABLE)),
@@ -74,7 +74,6 @@ class Access:
                 )
 
     def context(self) -> ssl.SSLContext:
-        """Raises :class:`CommandError`."""
         try:
             context = ssl.create_default_context(cafile=self._ca)
         except ssl.SSLError:
@@ -123,7 +122,7 @@ class Answer:
     unreached: str | None = None
 
     def json(self) -> dict[str, Any] | None:
-        """Return the body as a JSON object; None if it is not one."""
+        """None if the body is no JSON object."""
         try:
             decoded = json.loads(self.body)
         except ValueError:

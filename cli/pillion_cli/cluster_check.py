@@ -18,7 +18,6 @@ from pillion_operator.cluster.types import CONFIG_MAP, Object, ResourceType, our
 from pillion_operator.injection.decision import has_deliverer
 from pillion_operator.names import INJECT_LABEL, gateway
 
-#: The labels of the resources and the pod.
 PART_OF = {"app.kubernetes.io/part-of": "pillion", "app.kubernetes.io/component": "check"}
 
 #: The kinds of the resources, in order of creation; they are deleted in reverse.
@@ -150,7 +149,7 @@ class Step:
 
 
 class Cluster(Protocol):
-    """The API server. The methods raise ``pillion_operator.cluster.api.FAILURES``."""
+    """The methods raise ``pillion_operator.cluster.api.FAILURES``."""
 
     async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None: ...
 
@@ -182,7 +181,7 @@ class Arrivals(Protocol):
 
 
 class CheckError(CLIError):
-    """A step failed; the message names the cause and where to look."""
+    """The message names the cause and where to look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +191,6 @@ class World:
     arrivals: Arrivals
     monotonic: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
-    #: Called at the end of each step.
     report: Callable[[Step], object]
     token: Callable[[], str]
 
@@ -217,11 +215,10 @@ class Check:
         self._timeout = timeout
         self._injection = injection
         self._ca = ""
-        #: The identifier of the last indication.
         self._sent = ""
 
     async def run(self) -> bool:
-        """Take all steps and remove the resources; return whether all steps succeeded."""
+        """Return whether all steps succeeded; the resources are removed in any case."""
         steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("nothing is left of a check before", self._remove),
             ("the API server takes the resources", self._create),
@@ -254,7 +251,7 @@ class Check:
         return True
 
     async def _until(self, probe: Callable[[], Awaitable[str | None]], *, look: str) -> None:
-        """Wait until the probe returns no problem; ``look`` says where to look for the cause."""
+        """Poll until the probe returns no problem; ``look`` says where to look for the cause."""
         end = self._world.monotonic() + self._timeout
         while (problem := await probe()) is not None:
             if self._world.monotonic() >= end:
@@ -383,7 +380,7 @@ class Check:
         return f"the gateway answers {reply.status}: {said}"
 
     async def _publish(self, *, token: str | None) -> Reply | str:
-        """Publish a new indication; return the answer, or why there is none."""
+        """Return the answer, or why there is none."""
         self._sent = self._identifier()
         try:
             return await self._world.gateway.publish(
@@ -406,7 +403,7 @@ class Check:
 
 
 def condition(resource: Object | None, kind: str) -> Object | None:
-    """Return a condition of the current generation of a resource."""
+    """Of the current generation only."""
     status = (resource or {}).get("status") or {}
     for found in status.get("conditions") or ():
         if found["type"] == kind and _current(found, resource):
@@ -433,7 +430,6 @@ class HTTPSGateway:
     async def publish(
         self, indication: Object, *, ca: str, token: str | None, wait: float
     ) -> Reply:
-        """Publish, and wait at most ``wait`` seconds until it is delivered."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         limit = aiohttp.ClientTimeout(total=wait + NETWORK)
         try:
@@ -469,8 +465,6 @@ def _document(text: str) -> dict[str, Any]:
 
 
 class Arrived:
-    """A listener's reporter that a check can wait on."""
-
     def __init__(self) -> None:
         # A check publishes only a few indications.
         self._events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)

@@ -30,8 +30,7 @@ MEANINGS: dict[Exit, str] = {
 }
 
 
-class CLIError(Exception):
-    """The base of every error that this package raises."""
+class CLIError(Exception): ...
 
 
 class CommandError(CLIError):
@@ -67,10 +66,8 @@ def _end(_number: int, _frame: object) -> NoReturn:
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Disable the collector, and freeze the objects of this context if they are many.
-
-    Frozen cycles are never freed, so the young generations are collected first.
-    """
+    """Disable the collector, and freeze this context's objects if they are many. The young
+    generations are collected first, because frozen cycles are never freed."""
     gc.collect(1)
     gc.disable()
     try:

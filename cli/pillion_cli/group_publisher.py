@@ -25,16 +25,13 @@ from pillion_cli.publisher import (
 
 
 class Moment(NamedTuple):
-    """The time on two clocks; idle times count by the monotonic one."""
+    """Idle times count by the monotonic clock."""
 
     monotonic: float
-    #: Seconds since the epoch.
     wall: float
 
 
 class Termination(StrEnum):
-    """How a group ended at its sender."""
-
     #: GroupExpiryTime has passed.
     EXPIRED = "t1"
     #: GroupMaxIdleTime passed between two messages.
@@ -65,14 +62,12 @@ class SenderGroup:
         self.ordered = ordered
         self.expires = expires
         self.max_idle_seconds = max_idle_seconds
-        #: The count of sent members.
         self.sent = 0
         #: The number of the last member, once it is sent.
         self.last: int | None = None
         #: Sent members without an acknowledgement.
         self.missing: set[int] = set()
         self.terminated: Termination | None = None
-        #: Why a delivery has failed.
         self.failure: str | None = None
         self._highest_acknowledged = -1
         self._sent_at: float | None = None
@@ -110,10 +105,8 @@ class SenderGroup:
         return None
 
     def send(self, count: int, *, last: bool, now: Moment) -> range:
-        """Note that messages are sent; return their numbers. Only without a :meth:`refusal`.
-
-        ``last``: the last of them is the last of the group.
-        """
+        """Record sent messages; return their numbers. Only without a :meth:`refusal`. ``last``:
+        they end the group."""
         numbers = range(self.sent, self.sent + count)
         self.sent = numbers.stop
         self.missing.update(numbers)
@@ -126,7 +119,7 @@ class SenderGroup:
         return numbers
 
     def send_again(self, now: Moment) -> str | None:
-        """Note that messages are sent again; return why they may not be."""
+        """Record that messages are sent again; return why they may not be."""
         self.advance(now)
         if self.terminated is not None:
             return self.failure or f"group {self.name} has ended ({self.terminated.value})"
@@ -134,7 +127,7 @@ class SenderGroup:
         return None
 
     def acknowledge(self, numbers: Iterable[int], now: Moment) -> None:
-        """Note acknowledgements (S1.9: by response, callback or poll)."""
+        """S1.9: by response, callback or poll."""
         acknowledged = list(numbers)
         self.missing.difference_update(acknowledged)
         self._highest_acknowledged = max(self._highest_acknowledged, *acknowledged, -1)
@@ -142,12 +135,12 @@ class SenderGroup:
         self.advance(now)
 
     def end(self) -> None:
-        """Note that no further acknowledgement will come."""
+        """No further acknowledgement will come."""
         if self.terminated is None and self.last is not None and self.missing and not self.timed:
             self.terminated = Termination.CUT_SHORT
 
     def fail(self, why: str) -> None:
-        """Note a failed delivery, after which no message may be sent."""
+        """No message may be sent after a failed delivery."""
         if self.failure is None:
             self.failure = why
             self.terminated = Termination.FAILED
@@ -155,10 +148,8 @@ class SenderGroup:
     # ------------------------------------------------------------------ time
 
     def advance(self, now: Moment) -> Termination | None:
-        """Return how the group has ended; None if it has not.
-
-        With both times, only GroupExpiryTime counts, as at the receiver.
-        """
+        """Return how the group has ended; None if it has not. With both times, only GroupExpiryTime
+        counts, as at the receiver."""
         if self.terminated is None:
             self.terminated = self._ending(now)
         return self.terminated
@@ -188,7 +179,6 @@ class SenderGroup:
         return max(0.0, self._acknowledged_at + self.max_idle_seconds - now.monotonic)
 
 
-#: Maximum number of faults per poll.
 _FAULTS_TO_A_POLL = 1000
 
 
@@ -214,7 +204,7 @@ class GroupPublisher:
         publisher.watch = self
 
     def publish(self, batches: Iterable[Batch]) -> None:
-        """Publish. The result is in the publisher's summary, also after an exception."""
+        """The summary has the result, also after an exception."""
         summary = self._publisher.summary
         # One batch is read ahead, since the last line must be marked.
         for batch, following in pairwise(chain(batches, (None,))):
@@ -259,13 +249,12 @@ class GroupPublisher:
     # ------------------------------------------------------------------ the publisher's calls
 
     def sending(self, batch: Batch) -> None:
-        """See ``Watch``."""
         why = self._group.send_again(self._now())
         if why is not None:
             raise Refused(why)
 
     def answered(self, acknowledged: Sequence[Item], wrong: Sequence[Item]) -> None:
-        """See ``Watch``. A refused member of an ordered group leaves a gap for ever."""
+        """A refused member of an ordered group leaves a gap for ever."""
         self._group.acknowledge(
             (item.sequence for item in acknowledged if item.sequence is not None), self._now()
         )
@@ -278,7 +267,7 @@ class GroupPublisher:
     # ------------------------------------------------------------------ what comes back
 
     def _poll_faults(self) -> bool:
-        """Poll all faults; return whether the group has failed."""
+        """Return whether the group has failed."""
         if self._lines:
             try:
                 while self._poll_once():
@@ -291,7 +280,7 @@ class GroupPublisher:
         return self._group.failure is not None
 
     def _poll_once(self) -> bool:
-        """Poll one page of faults; return whether there are more."""
+        """Return whether there are more."""
         answer = self._client.get(
             "/v1/faults",
             {
@@ -362,7 +351,6 @@ class GroupPublisher:
 
 
 def members_of(group: SenderGroup, number: int) -> dict[str, object]:
-    """Return the group members of a line."""
     members: dict[str, object] = {"group": group.name, "sequence": number}
     if group.ordered:
         members["ordered"] = True

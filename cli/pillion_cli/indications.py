@@ -42,7 +42,7 @@ _BY_CONTENT_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    #: The line of an NDJSON file, or the position in a JSON array; from 1.
+    #: A line of NDJSON or a position in a JSON array; from 1.
     number: int
     body: bytes
     #: The number in a message group.

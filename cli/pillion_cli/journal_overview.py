@@ -21,8 +21,6 @@ from pillion_sidecar.journal.segments import VERSION, segment_name, segment_of
 
 @dataclass(slots=True)
 class Waiting:
-    """Pending indications of a destination or a group."""
-
     pending: int = 0
     #: Journal time of the oldest acceptance.
     oldest: float = float("inf")
@@ -163,11 +161,9 @@ class Export:
     #: Only indications for this destination.
     destination: str | None = None
     envelope: bool = False
-    #: The number of exported indications without a body.
     bodiless: int = field(default=0, init=False)
 
     def lines(self, reader: JournalReader) -> Iterator[bytes]:
-        """Yield lines without line breaks."""
         for one in reader.indications():
             if not self._is_wanted(reader, one):
                 continue
@@ -194,7 +190,7 @@ class Export:
 
 
 def line_of(record: IndicationRecord) -> bytes:
-    """Return an indication as a publisher sends it."""
+    """As a publisher sends it."""
     members: dict[str, Any] = {}
     envelope = record.envelope
     if envelope.source is not None:

@@ -40,7 +40,6 @@ from pillion_sidecar.journal.recovery import Surveyed, examine
 from pillion_sidecar.journal.scan import Finding, FindingKind, ScanState
 from pillion_sidecar.journal.segments import segment_name, segment_numbers, walk
 
-#: Maximum number of listings, if files are removed before they are opened.
 _LISTINGS = 20
 
 
@@ -76,7 +75,7 @@ class Snapshot:
         return (self.folder / name).is_dir()
 
     def size(self, name: str) -> int:
-        """Return the size of a file when it was opened (bytes)."""
+        """At the time of opening."""
         return len(self._marks) if name == MARKS_NAME else self._open[name][1]
 
     def open(self, name: str, *, writable: bool = False) -> File:
@@ -163,8 +162,6 @@ class Snapshot:
 
 
 class _OpenFile:
-    """A file of a snapshot, with its size at the time of opening. The snapshot closes it."""
-
     def __init__(self, file: File, size: int) -> None:
         self._file = file
         self._size = size
@@ -209,13 +206,12 @@ def _refuse() -> NoReturn:
     raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
-#: Maximum number of readings until the findings are the same twice.
 _LOOKS = 5
 _INDICATION = int(Kind.INDICATION)
 
 
 def rfc_3339(seconds: float) -> str:
-    """Format seconds since the epoch as 2026-11-21T13:30:00.25Z."""
+    """As 2026-11-21T13:30:00.25Z."""
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
     return text.rstrip("0").rstrip(".") + "Z"
 
@@ -233,7 +229,6 @@ class State(StrEnum):
 class Outcome(NamedTuple):
     place: Place
     state: State
-    #: Why it was discarded.
     reason: DiscardReason | None = None
 
     @property
@@ -243,8 +238,6 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An INDICATION with the outcomes of its places."""
-
     segment: int
     #: The bytes of the segment, and the offset of the record.
     data: bytes
@@ -277,7 +270,7 @@ class JournalReader:
 
     @property
     def journal_id(self) -> str:
-        """The journal's id in hexadecimal; "" without a sound header."""
+        """In hexadecimal; "" without a sound header."""
         found = self._opening.journal_id
         return "" if found is None else found.hex()
 
@@ -291,7 +284,7 @@ class JournalReader:
         return sum(file.entries for file in self._opening.identities)
 
     def damage(self) -> list[Finding]:
-        """Return the losses, oldest segment first."""
+        """Oldest segment first."""
         ends = (FindingKind.TORN, FindingKind.UNFINISHED)
         return [one for one in self._opening.findings if one.kind not in ends]
 
@@ -301,11 +294,11 @@ class JournalReader:
         return [one for one in self._opening.findings if one.kind is FindingKind.TORN]
 
     def unfinished(self) -> list[Finding]:
-        """Return the interrupted last write, of which nothing was acknowledged."""
+        """Nothing of it was acknowledged."""
         return [one for one in self._opening.findings if one.kind is FindingKind.UNFINISHED]
 
     def indications(self) -> Iterator[Judged]:
-        """Yield every indication once, in the order of the records."""
+        """Each once, in the order of the records."""
         account = self.account
         #: Indications with a copy that were yielded.
         given: set[int] = set()
@@ -367,7 +360,7 @@ class JournalReader:
         return tuple(outcomes)
 
     def _how(self, place: Place, through: dict[int, int]) -> int | None:
-        """Return the outcome code of a place (as in SETTLEMENT); None if it is open."""
+        """As in SETTLEMENT; None if it is open."""
         how = self.account.settled.get(place.destination, {}).get(place.number)
         if how is None and place.number <= through.get(place.destination, -1):
             return DELIVERED

@@ -14,7 +14,6 @@ from typing import Any, NoReturn, Protocol, cast
 
 from pillion_cli.exits import MEANINGS, CommandError, Exit, ended_by_signals, gc_disabled
 
-#: Subcommands, and the purpose of each.
 COMMANDS: dict[str, str] = {
     "sidecar": "run a deliverer from a folder of resource files",
     "operator": "run the operator in or for a Kubernetes cluster",
@@ -49,14 +48,11 @@ _OTHER_WORDS = {
     "--dir": "--resources",
     "--folder": "--resources",
 }
-#: Maximum length of an error, and of a value in it.
 _LONGEST_ERROR = 1000
 _LONGEST_VALUE = 80
 
 
 class Command(Protocol):
-    """A module of ``commands``."""
-
     HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
@@ -198,7 +194,7 @@ def top_parser() -> argparse.ArgumentParser:
 
 
 def load(name: str) -> Command:
-    """Import the module of a subcommand. Raises CommandError if a package is missing."""
+    """Raises CommandError if a package is missing."""
     extra = "cli,operator" if name in ("operator", "check", "why-not") else "cli"
     try:
         return cast(

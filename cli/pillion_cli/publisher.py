@@ -15,7 +15,6 @@ from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
 from pillion_cli.exits import Exit
 from pillion_cli.indications import Batch, Item, Kind
 
-#: Maximum number of refusals in a summary.
 QUOTED_REFUSALS = 10
 #: Default seconds between tries, doubled up to the maximum.
 FIRST_WAIT = 0.5
@@ -36,9 +35,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An accepted indication was discarded at one destination."""
+    """An accepted indication, discarded at one destination."""
 
-    #: The line of the input; None if unknown.
+    #: None if unknown.
     number: int | None
     destination: str
     reason: str
@@ -63,7 +62,6 @@ class Summary:
     unreached: Counter[str] = field(default_factory=Counter)
     pending: int = 0
     discarded: Counter[str] = field(default_factory=Counter)
-    #: Repeated requests.
     resent: int = 0
     #: Why publishing stopped early, and the first line that was not settled.
     failure: str | None = None
@@ -118,13 +116,11 @@ class PublishOptions:
 
 
 class Watch(Protocol):
-    """Observes requests and answers."""
-
     def sending(self, batch: Batch) -> None:
-        """Called before each request. Raises :class:`Refused` to prevent it."""
+        """Before each request. Raises :class:`Refused` to prevent it."""
 
     def answered(self, acknowledged: Sequence[Item], wrong: Sequence[Item]) -> None:
-        """Called with the items that were accepted or duplicate, and those that were refused."""
+        """``acknowledged`` were accepted or duplicate, ``wrong`` were refused."""
 
 
 class Publisher:
@@ -152,13 +148,13 @@ class Publisher:
         self._settled = settled
 
     def publish(self, batches: Iterable[Batch]) -> None:
-        """Publish. The result is in ``summary``, also after an exception."""
+        """The ``summary`` has the result, also after an exception."""
         for batch in batches:
             if not self.publish_batch(batch):
                 return
 
     def publish_batch(self, batch: Batch) -> bool:
-        """Return False if the batch was abandoned."""
+        """False if the batch was abandoned."""
         try:
             return self._finish(batch)
         except (Unreachable, Refused) as failure:
@@ -185,8 +181,7 @@ class Publisher:
             self.summary.failure = f"flush: HTTP {answer.status}: {answer.text()}"
 
     def is_forgotten(self, answer: Answer) -> bool:
-        """Whether the deliverer has forgotten this publisher; the summary then has the count of
-        indications with unknown outcome."""
+        """The summary then counts the indications with unknown outcome."""
         if answer.status not in (404, 409):
             return False
         self._forget(self.summary.accepted + self.summary.duplicate)
@@ -210,7 +205,7 @@ class Publisher:
         self.instance = instance or self.instance
 
     def _finish(self, batch: Batch) -> bool:
-        """Send until each line is settled; return False if the batch was abandoned."""
+        """False if the batch was abandoned."""
         tries = 0
         deadline = self._monotonic() + self._options.timeout
         while True:

@@ -16,7 +16,7 @@ from pillion_sidecar.telemetry.rolling import Frequency, LogFile
 logger = logging.getLogger("pillion.deliverer")
 #: A container's terminationMessagePath; outside Kubernetes it does not exist.
 TERMINATION_LOG = Path("/dev/termination-log")
-#: Size limit of the kubelet (bytes).
+#: The kubelet's limit.
 MOST_BYTES = 4096
 LARGEST_PORT = 65_535
 MEGABYTE = 1_000_000
@@ -104,7 +104,7 @@ def add_logging_arguments(parser: "argparse._ActionsContainer") -> None:
 
 
 def start_logging(args: argparse.Namespace) -> LogOutput:
-    """Configure logging; the caller closes the returned output. Raises CommandError."""
+    """The caller closes the result. Raises CommandError."""
     try:
         return configure_logging(LogFormat(args.log_format), args.log_level, file=_log_file(args))
     except OSError as error:

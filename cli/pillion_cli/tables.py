@@ -1,5 +1,3 @@
-"""Tables for people."""
-
 import sys
 from collections.abc import Collection, Iterable, Sequence
 

@@ -21,7 +21,6 @@ ALERT_TYPES: Mapping[str, str] = {
     "CorrelatedIndications": "string[]",
 }
 
-#: The properties that are strings.
 ALERT_STRINGS = frozenset(
     {
         "Description",

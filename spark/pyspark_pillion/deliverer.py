@@ -32,14 +32,14 @@ class Reply:
     body: bytes
 
     def retry_after(self) -> float:
-        """Return Retry-After in seconds; 0 without the header or for a date."""
+        """In seconds; 0 without the header or for a date."""
         try:
             return max(0.0, float(self.headers.get("retry-after", "0")))
         except ValueError:
             return 0.0
 
     def document(self) -> Mapping[str, Any]:
-        """Return the JSON object in the body. Raises ProtocolError."""
+        """Raises ProtocolError unless the body is a JSON object."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -53,7 +53,7 @@ class Reply:
 
 
 def shortened(text: str, *, most: int = 160) -> str:
-    """Return the text on one line, cut to ``most`` characters."""
+    """On one line of at most ``most`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
@@ -230,12 +230,10 @@ class Deliverer:
             )
         else:
             self._http = http.client.HTTPConnection(host, port, timeout=timeout)
-        #: The number of connections made.
         self.connections = 0
 
     @property
     def address(self) -> str:
-        """``HOST:PORT``, for messages."""
         return f"{self._http.host}:{self._http.port}"
 
     def connect(self) -> None:
@@ -274,5 +272,4 @@ class Deliverer:
         return Reply(answer.status, fields, content)
 
     def close(self) -> None:
-        """Close the connection; the next request makes a new one."""
         self._http.close()

@@ -189,7 +189,7 @@ def _cut(lines: Any, bounds: Bounds) -> Iterator[Any]:
 
 
 def halves(lines: Any, size: int) -> Iterator[Any]:
-    """Yield the lines in parts of at most ``size`` bytes, halving while a part is longer."""
+    """Parts of at most ``size`` bytes, by halving."""
     if len(lines) > 1 and body_size(lines) > size:
         middle = len(lines) // 2
         yield from halves(lines.slice(0, middle), size)
@@ -199,12 +199,10 @@ def halves(lines: Any, size: int) -> Iterator[Any]:
 
 
 def body_size(lines: Any) -> int:
-    """Return the size of :func:`body` (bytes)."""
     return int(pc.sum(pc.binary_length(lines)).as_py() or 0) + max(0, len(lines) - 1)
 
 
 def body(lines: Any) -> bytes:
-    """Return the lines as NDJSON."""
     offsets = pa.array([0, len(lines)], pa.int32())
     listed = pa.ListArray.from_arrays(offsets, lines)
     joined = pc.binary_join(listed, pa.scalar("\n", lines.type))

@@ -1,9 +1,6 @@
-"""Sends the rows of one task: every row is accepted, rejected, or fails the task.
-
-Repeating a request is always safe, since the deliverer knows what it has accepted by its identity.
-Only what was refused for now is sent again, and before anything that follows it, so the order of
-what goes to one destination holds.
-"""
+"""Sends the rows of one task: each is accepted or rejected, or the task fails. Requests can be
+repeated safely, because the deliverer recognizes rows by their identity. Temporarily refused lines
+are sent again before any later line, which keeps the order at each destination."""
 
 import json
 import os
@@ -58,8 +55,6 @@ class Rejects(Protocol):
 
 
 class FailOnInvalid:
-    """Fails the task at the first invalid rows."""
-
     count = 0
 
     def add(self, rows: Sequence[Invalid]) -> None:
@@ -128,14 +123,12 @@ POLL_PAUSE = 0.2
 
 
 class Pace(Protocol):
-    """Time and chance; tests replace both."""
-
     def monotonic(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
 
     def jitter(self) -> float:
-        """Return a number from 0 to 1."""
+        """From 0 to 1."""
 
 
 class SystemPace:
@@ -160,7 +153,6 @@ class Patience:
         self.pauses = 0
 
     def progress(self) -> None:
-        """Reset the time limit and the pause."""
         self._since = None
         self._pause = FIRST_PAUSE
 
@@ -216,8 +208,6 @@ class Counts:
 
 
 class Verdict(Enum):
-    """The verdict on a whole request."""
-
     ANSWERED = auto()
     TOO_LONG = auto()
     LATER = auto()
@@ -225,7 +215,6 @@ class Verdict(Enum):
 
 
 def verdict(reply: Reply) -> Verdict:
-    """Judge an answer to ``POST /v1/indications``."""
     if reply.status in (200, 207):
         return Verdict.ANSWERED
     if reply.status == 413:
@@ -240,15 +229,13 @@ def verdict(reply: Reply) -> Verdict:
 
 
 def again(lines: Any, answer: Accepted) -> Any:
-    """Return the lines to send again, in order: refused temporarily, or not read."""
+    """In order: refused temporarily, or not read."""
     waiting = [refused.line for refused in answer.refused if refused.for_now]
     indices = sorted(waiting) + list(range(answer.unread_from, len(lines)))
     return lines.take(pa.array(indices, pa.int64()))
 
 
 class Sender:
-    """Sends one task attempt's lines, under one publisher's id."""
-
     def __init__(
         self,
         deliverer: Deliverer,
@@ -318,7 +305,7 @@ class Sender:
             )
 
     def _post(self, content: bytes) -> Reply:
-        """Return the answer to one request of lines, or raise a PublishError."""
+        """Raises a PublishError."""
         while True:
             reply = self._try("/v1/indications", self._query, content)
             if reply is None:
@@ -393,7 +380,7 @@ class Sender:
         raise self._too_late(flushed)
 
     def _poll(self, seconds: float) -> Flushed | None:
-        """Poll the progress, waiting at most ``seconds``; return None without an answer."""
+        """None without an answer."""
         level = self._options.flush_level
         query = {"publisher": self._publisher, "level": level, "timeout": f"{seconds:.3f}"}
         reply = self._try("/v1/flush", query)

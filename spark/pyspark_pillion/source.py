@@ -63,9 +63,9 @@ class Job:
     """The settings of the tasks of one save or micro-batch; pickled."""
 
     options: Options
-    #: The column of whole lines; None for structured rows.
+    #: None for structured rows.
     line_column: str | None
-    #: The ID of the save, the same for all partitions and attempts.
+    #: The same for all partitions and attempts.
     save: str
 
 
@@ -197,8 +197,7 @@ def report(
 
 
 def report_abort(messages: list[WriterCommitMessage | None], *, batch: int | None) -> None:
-    """Log a failed save or micro-batch. Accepted rows stay accepted; a repeat finds them by their
-    identity."""
+    """Accepted rows stay accepted; a repeat finds them by their identity."""
     total = _total(messages)
     failed = sum(message is None for message in messages)
     where = "save" if batch is None else f"batch {batch}"

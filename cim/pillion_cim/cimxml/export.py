@@ -1,9 +1,6 @@
-"""The export message: what is the same in every delivery of an indication is written once.
-
-A delivery differs from another in its message identifier, the filter's name, the sequence
-identifier and the retry mark; these are spliced in. All versions are those that every known
-listener takes (D.1: CIM 2.0, DTD 2.0, protocol 1.0).
-"""
+"""Writes export messages: what all deliveries of an indication share is written once. Message
+identifier, filter name, sequence identifier and retry mark are spliced in. All versions are those
+that every known listener accepts (D.1: CIM 2.0, DTD 2.0, protocol 1.0)."""
 
 import math
 import re
@@ -45,17 +42,17 @@ _NUMBER: Final = '<PROPERTY NAME="SequenceNumber" TYPE="sint64"><VALUE>'
 _CLOSE: Final = "</VALUE></PROPERTY>"
 _ARRAY: Final = '<PROPERTY.ARRAY NAME="CorrelatedIndications" TYPE="string"><VALUE.ARRAY>'
 _CLOSE_ARRAY: Final = "</VALUE.ARRAY></PROPERTY.ARRAY>"
-#: Properties of a delivery, not of the indication: what the publisher put there does not go out.
+#: Properties of a delivery, not of the indication: the publisher's values are not sent.
 _REPLACED: Final = frozenset({"indicationfiltername", "sequencecontext", "sequencenumber"})
 _CORRELATED: Final = "correlatedindications"
 _IDENTIFIER: Final = "indicationidentifier"
-#: A name of another length is none of these: spares most names the folding.
+#: A name of another length is none of these, which saves most casefolds.
 _LENGTHS: Final = frozenset(map(len, (*_REPLACED, _CORRELATED, _IDENTIFIER)))
 _STRINGS: Final = PropertyType(CIMType.STRING, is_array=True)
 
-#: What every export request carries; the sender adds Host and Content-Length. Nothing more: each
-#: further header makes some known listener refuse the request (Accept other than */*, TE,
-#: Accept-Range, Content-Encoding, a charset spelled otherwise).
+#: The headers of every export request besides Host and Content-Length. Any further header makes
+#: some known listener refuse the request (Accept other than */*, TE, Accept-Range,
+#: Content-Encoding, another spelling of the charset).
 EXPORT_HEADERS: Final = (
     ("Content-Type", "application/xml; charset=utf-8"),
     ("Accept", "*/*"),
@@ -68,13 +65,12 @@ EXPORT_HEADERS: Final = (
 def escape(text: str) -> str:
     """Escape text for an element or for an attribute in double quotes.
 
-    Raises ValueError for a character that XML 1.0 cannot carry.
-
-    A bare CR would arrive as LF, and in an attribute every white space as a space: both are
-    escaped, so that a receiver reads back exactly this text.
+    A receiver reads back exactly this text: also CR is escaped, which would arrive as LF, and white
+    space, which an attribute would turn into spaces. Raises ValueError for a character that XML 1.0
+    cannot carry.
     """
     if text.isprintable() and not (
-        # Much cheaper than the pattern for what text nearly always is.
+        # Much cheaper than the pattern for typical text.
         "&" in text or "<" in text or ">" in text or '"' in text
     ):
         return text
@@ -82,12 +78,12 @@ def escape(text: str) -> str:
 
 
 def escape_markup(markup: str) -> str:
-    """Escape what is itself XML, made with :func:`escape`, to stand as text inside an element."""
+    """Escape XML made with :func:`escape`, as the text of an element."""
     return markup.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def escape_lossy(text: str) -> str:
-    """Escape text that is meant for people; what XML cannot carry becomes U+FFFD."""
+    """Escape text for people; what XML cannot carry becomes U+FFFD."""
     return _SPECIAL.sub(lambda found: _REPLACEMENTS.get(found.group(), "\ufffd"), text)
 
 
@@ -101,10 +97,8 @@ def _replace(found: re.Match[str]) -> str:
 
 
 def write_instance(instance: CIMInstance) -> str:
-    """Return the INSTANCE element. Raises ValueError for text that XML cannot carry.
-
-    Built as a string: for 20 properties some eight times as fast as a tree.
-    """
+    """Return the INSTANCE element. Raises ValueError for text that XML cannot carry. Building a
+    string is some eight times as fast as a tree (20 properties)."""
     parts: list[str] = []
     append_open_instance(parts, instance)
     parts.append("</INSTANCE>")
@@ -114,13 +108,12 @@ def write_instance(instance: CIMInstance) -> str:
 def append_open_instance(
     parts: list[str], instance: CIMInstance, *, skip: Collection[str] = frozenset()
 ) -> None:
-    """Append the start tag and the properties, except those in ``skip``."""
     types = instance.types
     parts.append(f'<INSTANCE CLASSNAME="{escape(instance.class_name)}">')
     for name, value in instance.values.items():
         if name in skip:
             continue
-        # Plain values first, without a call for each: they are nearly all there is.
+        # Plain values first, without a call for each: nearly all are.
         kind = type(value)
         text: object = value
         if kind is str:
@@ -130,7 +123,7 @@ def append_open_instance(
         elif kind is not int:
             append_property(parts, name, value, types[name])
             continue
-        # ``_value_`` spares the enumeration's formatting, a fifth of the whole.
+        # ``_value_`` avoids the enumeration's formatting, a fifth of the whole.
         cim_type = types[name].cim_type._value_
         if not name.isidentifier():
             name = escape(name)
@@ -197,7 +190,7 @@ def write_scalar(value: CIMValue) -> str:
 
 
 def write_real(value: float) -> str:
-    """Return a real that reads back as the same; DSP0201 wants a point and a digit behind it."""
+    """Round-trips; DSP0201 requires a point and a digit after it."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"
     text = repr(value)
@@ -208,7 +201,6 @@ def write_real(value: float) -> str:
 
 
 def write_reference(path: CIMInstanceName) -> str:
-    """Return the VALUE.REFERENCE element of an instance path."""
     name = _write_instance_name(path)
     if path.namespace is None:
         return f"<VALUE.REFERENCE>{name}</VALUE.REFERENCE>"
@@ -243,15 +235,13 @@ def _write_key(key: str | bool | int | float | CIMInstanceName) -> str:
 
 
 class ExportTemplate:
-    """An indication's export message, but for what differs from delivery to delivery.
-
-    Kept with the indication while it is in memory, hence three strings and nothing else.
-    """
+    """The parts of an indication's export message that its deliveries share. Kept with the
+    indication in memory, hence only three strings."""
 
     __slots__ = ("_correlated", "_identifier", "_instance")
 
     def __init__(self, instance: CIMInstance) -> None:
-        """Compile an indication. Raises ValueError for text that XML cannot carry."""
+        """Raises ValueError for text that XML cannot carry."""
         types = instance.types
         correlated: list[str] = []
         identifier = None
@@ -270,7 +260,7 @@ class ExportTemplate:
         parts = [_CALL]
         append_open_instance(parts, instance, skip=skip)
         self._instance = "".join(parts)
-        #: The element of CorrelatedIndications, "" where the indication has none.
+        #: "" without the property.
         self._correlated = "".join(correlated)
         self._identifier = identifier
 
@@ -286,8 +276,8 @@ class ExportTemplate:
         """Return the body of one delivery, in UTF-8.
 
         None leaves a property out. ``correlated`` marks a retry: the IndicationIdentifier, or null
-        where there is none, is appended to CorrelatedIndications (S0.9). Raises ValueError for text
-        that XML cannot carry.
+        without one, is appended to CorrelatedIndications (S0.9). Raises ValueError for text that
+        XML cannot carry.
         """
         parts = [_BEGIN, escape(message_id), self._instance]
         parts.append(self._marked() if correlated else self._correlated)
@@ -301,7 +291,6 @@ class ExportTemplate:
         return "".join(parts).encode()
 
     def _marked(self) -> str:
-        """CorrelatedIndications with the retry mark behind what was there."""
         earlier = ""
         if self._correlated.endswith(_CLOSE_ARRAY):
             start = self._correlated.index("<VALUE.ARRAY>") + len("<VALUE.ARRAY>")

@@ -1,5 +1,5 @@
-"""Reading an INSTANCE element. Types come from the message, not from the schema: what an exporter
-says of its own classes is so. Names of known classes are spelled as the schema spells them."""
+"""Reads INSTANCE elements. Types come from the message, not from the schema, because an exporter
+knows its own classes; known names are spelled as in the schema."""
 
 import math
 import re
@@ -45,24 +45,20 @@ else:
 
 
 class XMLRefusedError(CIMDataError):
-    """The document is not well formed, or has a construct that is unsafe in untrusted input."""
+    """The document is not well-formed, or has a construct that is unsafe in untrusted input."""
 
 
-class DoctypeRefusedError(XMLRefusedError):
-    """The document has a DOCTYPE."""
+class DoctypeRefusedError(XMLRefusedError): ...
 
 
 def parse_xml(document: bytes) -> Element:
-    """Return the root element, comments and processing instructions gone.
+    """Return the root element without comments and processing instructions.
 
-    Raises XMLRefusedError. The size of the document is for the caller to bound; the depth is
-    bounded by the parser, at 256.
-
-    The documents are strangers': no entity is expanded, nothing is fetched, no limit of the parser
-    is lifted, and a document with a DOCTYPE is refused. CIM-XML has no use for one, and every XML
-    bomb needs one.
+    For untrusted input: no entity is expanded, nothing is fetched, and a DOCTYPE, which every XML
+    bomb needs and CIM-XML does not, is refused. The caller bounds the size; the parser bounds the
+    depth at 256. Raises XMLRefusedError.
     """
-    # Not before the first document: 4 MiB that a deliverer which meets no CIM-XML need not hold.
+    # Late, because it takes 4 MiB that a deliverer without CIM-XML need not hold.
     from lxml import etree
 
     parser = etree.XMLParser(
@@ -85,19 +81,19 @@ def parse_xml(document: bytes) -> Element:
 
 
 def declared_encoding(document: bytes) -> bytes | None:
-    """Return the encoding that the XML declaration names, in small letters; None without one."""
+    """Return the encoding in the XML declaration in lower case; None without one."""
     found = _ENCODING.match(document)
     return found.group(1).lower() if found is not None else None
 
 
 class StructureError(CIMDataError, ValueError):
-    """The document is well-formed XML, but not what DSP0203 or DSP0201 says it must be."""
+    """Well-formed XML that violates DSP0203 or DSP0201."""
 
 
 def children(element: Element) -> list[Element]:
-    """Return an element's children. Raises StructureError if there is text among them."""
+    """Raises StructureError if there is text among the children."""
     found = list(element)
-    # Most elements hold no text at all, not even white space; a call for each would show.
+    # Most elements hold no text, not even white space, and a call for each would cost time.
     if element.text is not None:
         _refuse_text(element, element.text)
     for child in found:
@@ -108,7 +104,7 @@ def children(element: Element) -> list[Element]:
 
 
 def only_child(element: Element, tag: str, *, among: Sequence[Element] | None = None) -> Element:
-    """Return the one child, which must have this tag. Raises StructureError."""
+    """Raises StructureError unless this is the only child."""
     found = children(element) if among is None else among
     if len(found) != 1 or found[0].tag != tag:
         tags = ", ".join(str(child.tag)[:40] for child in found[:3]) or "nothing"
@@ -117,7 +113,7 @@ def only_child(element: Element, tag: str, *, among: Sequence[Element] | None = 
 
 
 def attribute(element: Element, name: str) -> str:
-    """Return an attribute that must be there. Raises StructureError."""
+    """Raises StructureError if it is missing."""
     value = element.get(name)
     if value is None:
         raise StructureError(f"{str(element.tag)[:80]} lacks the attribute {name}")
@@ -125,7 +121,7 @@ def attribute(element: Element, name: str) -> str:
 
 
 def text_of(element: Element) -> str:
-    """Return the text of an element that may hold nothing else. Raises StructureError."""
+    """Raises StructureError if there is anything but text."""
     if len(element):
         raise StructureError(f"{element.tag} may only hold text")
     return element.text or ""
@@ -262,10 +258,7 @@ def _key(binding: Element, depth: int) -> str | bool | int | float | CIMInstance
 
 
 def read_instance(element: Element, *, schema: Schema, depth: int = 0) -> CIMInstance:
-    """Read an instance.
-
-    Raises StructureError, which says where, for whatever DSP0201 or the type of a value forbids.
-    """
+    """Raises StructureError, with the place, for a violation of DSP0201 or of a value's type."""
     class_name = attribute(element, "CLASSNAME")
     if not is_identifier(class_name):
         raise StructureError(f"CLASSNAME {class_name[:80]!r} is not the name of a class")
@@ -298,7 +291,7 @@ def _name(element: Element, known: CIMClass | None) -> str:
 
 
 def _property(element: Element, *, schema: Schema, depth: int) -> tuple[PropertyType, CIMValue]:
-    """Read a property of any kind. Raises ValueError (a StructureError is one)."""
+    """Raises ValueError (a StructureError is one)."""
     if element.tag == "PROPERTY.REFERENCE":
         holder = _holder(element, "VALUE.REFERENCE")
         return _REFERENCE, None if holder is None else read_reference(holder)
@@ -320,7 +313,7 @@ def _property(element: Element, *, schema: Schema, depth: int) -> tuple[Property
 
 
 def _holder(element: Element, tag: str) -> Element | None:
-    """The element that holds a property's value; None where the property is NULL."""
+    """None if the property is NULL."""
     found = children(element)
     if len(found) == 1 and found[0].tag == tag:
         return found[0]

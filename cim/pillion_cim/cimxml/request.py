@@ -1,8 +1,6 @@
-"""Reading an export request, as a listener does (D.6, DSP0200 3.3).
-
-OpenPegasus's listener is the model of what is refused and how. Versions count by their major
-number. A batch (MULTIEXPREQ) is refused, as every known listener does.
-"""
+"""Reads export requests as a listener does (D.6, DSP0200 3.3). Refusals follow OpenPegasus's
+listener. Versions count by their major number. A batch (MULTIEXPREQ) is refused, as by every known
+listener."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +23,7 @@ from pillion_cim.cimxml.response import find_header
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 
-#: Status codes of CIM (DSP0200) that an export may be answered with.
+#: CIM status codes (DSP0200) of an export response.
 CIM_ERR_FAILED: Final = 1
 CIM_ERR_INVALID_PARAMETER: Final = 4
 CIM_ERR_NOT_SUPPORTED: Final = 7
@@ -40,23 +38,23 @@ _VERSION: Final = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
 class ExportRequest:
     message_id: str
     instance: CIMInstance
-    #: As the request spells it; case apart, "ExportIndication".
+    #: As the request spells it; equals "ExportIndication" without regard to case.
     method: str
 
 
 class ExportRequestError(CIMDataError):
-    """The request fails at the level of HTTP: answer ``status`` and, where given, ``CIMError``."""
+    """Fails at the level of HTTP: answer ``status`` and, if given, ``CIMError``."""
 
     def __init__(self, status: int, cim_error: str | None, detail: str) -> None:
         self.status = status
-        #: The value of the CIMError header, None where the standard has none for it.
+        #: None if the standard has none for it.
         self.cim_error = cim_error
         self.detail = detail
         super().__init__(f"{status} {cim_error or ''}: {detail}")
 
 
 class ExportMethodError(CIMDataError):
-    """The method call fails at the level of CIM: answer 200 with an ERROR element."""
+    """Fails at the level of CIM: answer 200 with an ERROR element."""
 
     def __init__(self, code: int, description: str, message_id: str) -> None:
         self.code = code
@@ -68,10 +66,8 @@ class ExportMethodError(CIMDataError):
 def parse_export_request(
     headers: Mapping[str, str], body: bytes, *, schema: Schema
 ) -> ExportRequest:
-    """Read an export request, whose HTTP method and size the caller has checked.
-
-    Raises ExportRequestError or ExportMethodError, nothing else.
-    """
+    """Read an export request; the caller has checked the HTTP method and the size. Raises
+    ExportRequestError or ExportMethodError, nothing else."""
     method = _check_headers(headers)
     root = _parse(body)
     try:
@@ -82,7 +78,7 @@ def parse_export_request(
 
 
 def _check_headers(headers: Mapping[str, str]) -> str | None:
-    """Check the headers; return CIMExportMethod."""
+    """Return CIMExportMethod."""
     export = find_header(headers, "CIMExport")
     if export is None:
         raise ExportRequestError(400, "unsupported-operation", "there is no CIMExport header")
@@ -120,7 +116,7 @@ def _parse(body: bytes) -> Element:
 
 
 def _find_call(root: Element, headers: Mapping[str, str]) -> tuple[str, Element]:
-    """Walk down to EXPMETHODCALL, checking the versions on the way."""
+    """Find EXPMETHODCALL, checking the versions on the way."""
     if root.tag != "CIM":
         raise StructureError(f"the document is a {str(root.tag)[:80]}, not a CIM")
     _check_version(attribute(root, "CIMVERSION"), "2", "unsupported-cim-version")

@@ -1,8 +1,6 @@
-"""The export response: written for an exporter, checked strictly when a listener sends it.
-
-A delivery counts only on a valid response without an error (S0.1). What is checked is what
-OpenPegasus's exporter checks; every way in which an answer can fall short has its own kind (D.1).
-"""
+"""Writes export responses, and checks a listener's strictly. A delivery counts only on a valid
+response without an error (S0.1). The checks are those of OpenPegasus's exporter; each kind of
+failure is distinguished (D.1)."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -33,7 +31,7 @@ _RESPONSE: Final = (
 _CLOSE: Final = "</SIMPLEEXPRSP></MESSAGE></CIM>\n"
 _MAX_KEPT: Final = 4096
 _MAX_IDENTIFIER: Final = 200
-#: What every export response with status 200 carries.
+#: For status 200.
 RESPONSE_HEADERS: Final = (
     ("Content-Type", "application/xml; charset=utf-8"),
     ("CIMExport", "MethodResponse"),
@@ -41,10 +39,8 @@ RESPONSE_HEADERS: Final = (
 
 
 def find_header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header's value whatever the case of its name, stripped; None if it is not there.
-
-    An extension prefix of RFC 2774, as in ``73-CIMExport``, is seen through.
-    """
+    """Return a header's stripped value, case-insensitively and without an extension prefix of RFC
+    2774 (``73-CIMExport``); None if it is missing."""
     value = headers.get(name)
     if value is None:
         wanted = name.casefold()
@@ -60,7 +56,7 @@ def _plain(name: str) -> str:
 
 
 class ResponseFailure(StrEnum):
-    """The ways in which an export response is no success (D.1)."""
+    """Why an export response is no success (D.1)."""
 
     HTTP_STATUS = "http-status"
     NO_CIM_EXPORT = "no-cim-export-header"
@@ -70,7 +66,7 @@ class ResponseFailure(StrEnum):
     BODY_TOO_LARGE = "body-too-large"
     NOT_WELL_FORMED = "not-well-formed"
     DOCTYPE = "doctype"
-    #: XML, but not an export response as DSP0203 has it.
+    #: XML, but not an export response by DSP0203.
     NOT_VALID = "not-valid"
     CIM_VERSION = "unsupported-cim-version"
     DTD_VERSION = "unsupported-dtd-version"
@@ -82,8 +78,6 @@ class ResponseFailure(StrEnum):
 
 
 class ExportResponseError(CIMDataError):
-    """The listener has not confirmed the indication."""
-
     def __init__(self, kind: ResponseFailure, detail: str, *, code: int | None = None) -> None:
         self.kind = kind
         #: One bounded line for people.
@@ -94,19 +88,17 @@ class ExportResponseError(CIMDataError):
 
 
 def render_export_response(message_id: str) -> bytes:
-    """Return the body that says an export has succeeded."""
     return f"{_BEGIN}{escape_lossy(message_id)}{_RESPONSE}/>{_CLOSE}".encode()
 
 
 def render_export_error(message_id: str, code: int, description: str) -> bytes:
-    """Return the body that says an export has failed with a CIM status code."""
     error = f'<ERROR CODE="{code}" DESCRIPTION="{escape_lossy(description)}"/>'
     begin = f"{_BEGIN}{escape_lossy(message_id)}{_RESPONSE}"
     return f"{begin}>{error}</EXPMETHODRESPONSE>{_CLOSE}".encode()
 
 
 def check_response_head(*, status: int, headers: Mapping[str, str]) -> None:
-    """Check what stands before the body; it needs no body to fail. Raises ExportResponseError."""
+    """Raises ExportResponseError for a status or header that is no success."""
     if status != 200:
         cim_error = find_header(headers, "CIMError")
         told = f" ({_line(cim_error)})" if cim_error else ""
@@ -122,7 +114,7 @@ def check_response_head(*, status: int, headers: Mapping[str, str]) -> None:
 
 
 def check_response_body(body: bytes, *, message_id: str) -> None:
-    """Check the body of a response whose head is in order. Raises ExportResponseError."""
+    """Check the body of a response with a valid head. Raises ExportResponseError."""
     if len(body) > MAX_RESPONSE:
         detail = f"the response has more than {MAX_RESPONSE} bytes"
         raise ExportResponseError(ResponseFailure.BODY_TOO_LARGE, detail)
@@ -186,10 +178,10 @@ def _line(text: str) -> str:
 class ResponseChecker:
     """Checks the responses of one listener.
 
-    It keeps a short accepted body, split at the message identifier, and accepts the next body with
-    the same bytes around its own identifier without parsing. The verdict is the same: a kept body
-    is UTF-8 without ``&`` and ``<!``, and has the identifier exactly once, so these bytes are the
-    value of the ID attribute. An identifier has only ASCII letters, digits and hyphens.
+    It keeps a short accepted body, split at the message identifier, and accepts an equal body
+    around the next identifier without parsing. The verdict is the same: a kept body is UTF-8
+    without ``&`` and ``<!`` and has the identifier exactly once, so it is the value of the ID
+    attribute. An identifier has only ASCII letters, digits and hyphens.
     """
 
     __slots__ = ("_after", "_before")
@@ -201,7 +193,7 @@ class ResponseChecker:
     def check(
         self, *, status: int, headers: Mapping[str, str], body: bytes, message_id: str
     ) -> None:
-        """Return if the listener has confirmed the message; raise ExportResponseError if not."""
+        """Raises ExportResponseError if the listener has not confirmed the message."""
         check_response_head(status=status, headers=headers)
         identifier = message_id.encode() if _is_plain(message_id) else b""
         if identifier and self._before and body == self._before + identifier + self._after:
@@ -220,7 +212,7 @@ def _is_plain(message_id: str) -> bool:
 
 
 def _is_transparent(body: bytes) -> bool:
-    """Whether what the bytes say is what the document says."""
+    """Whether the bytes have no indirections (entities, other encodings)."""
     if len(body) > _MAX_KEPT or b"&" in body or b"<!" in body:
         return False
     return declared_encoding(body) in (None, b"utf-8")

@@ -12,7 +12,7 @@ from pillion_cim.schema import Schema
 
 __all__ = ["MAX_QUERY_LENGTH", "Demand", "Filter", "FilterError", "compile_filter"]
 
-#: The class that every indication descends from.
+#: The root class of indications.
 ROOT = "CIM_Indication"
 
 
@@ -21,8 +21,8 @@ class Filter:
     """A query that selects indications (D.4).
 
     ``properties`` are those that the query selects, as the class spells them; None for ``*``. The
-    filter itself takes nothing away from an indication. ``demand`` is a value that WHERE demands of
-    one property, where it does.
+    filter itself removes nothing from an indication. ``demand`` is a value that WHERE requires of
+    one property, if any.
     """
 
     query: str
@@ -30,7 +30,7 @@ class Filter:
     class_names: tuple[str, ...]
     properties: tuple[str, ...] | None
     demand: Demand | None
-    #: The classes that the query names and the schema does not have.
+    #: The classes in the query that the schema lacks.
     unknown_classes: tuple[str, ...]
     #: Whether it selects every class, declared or not.
     _selects_all: bool
@@ -45,18 +45,18 @@ class Filter:
         return self._selects_all or self._class_test[class_name]
 
     def condition(self, instance: CIMInstance) -> bool | None:
-        """The truth of WHERE, whatever the class; None where it is unknown, True without one."""
+        """The value of WHERE for any class; None: unknown; True without a WHERE."""
         return True if self._condition is None else self._condition(instance)
 
     def evaluate(self, instance: CIMInstance) -> bool | None:
-        """The truth of the whole query: False for another class, else that of WHERE."""
+        """The value of the whole query: False for another class, else that of WHERE."""
         return self.condition(instance) if self._selects_instance(instance) else False
 
     def _selects_instance(self, instance: CIMInstance) -> bool:
         return self._selects_all or self._class_test.holds(instance)
 
     def matches(self, instance: CIMInstance) -> bool:
-        """Whether the indication is wanted: its class is, and WHERE is true (not unknown)."""
+        """Whether the class is selected and WHERE is true (not unknown)."""
         if not self._selects_instance(instance):
             return False
         return self._condition is None or self._condition(instance) is True
@@ -65,10 +65,10 @@ class Filter:
 def compile_filter(query: str, *, language: str, schema: Schema) -> Filter:
     """Compile a query in ``WQL`` or ``DMTF:CQL`` (also named ``CIM:CQL``).
 
-    A class that ``schema`` does not know can be selected, and nothing can be checked then.
+    A class unknown to ``schema`` can be selected, and is not checked.
 
     Raises:
-        FilterError: what is wrong, with line, column and remedy.
+        FilterError: the problem, with line, column and remedy.
     """
     dialect = find_dialect(language)
     if dialect is None:

@@ -1,4 +1,4 @@
-"""A tree to closures, with all that can be checked before there is an indication."""
+"""Compiles a tree to closures, with all checks that need no indication."""
 
 from dataclasses import dataclass
 
@@ -48,8 +48,8 @@ from pillion_cim.model import CIMInstance, CIMInstanceName, CIMValue
 class Demand:
     """A property that must have a value: ``EventID = 'gust'``, alone or ANDed with more.
 
-    An instance whose ``values`` have another value *of the same type* under ``column`` does not
-    meet the condition. One that has none there, or one of another type, has to be evaluated.
+    An instance with another ``values`` entry *of the same type* under ``column`` does not match.
+    One without an entry, or with another type, must be evaluated.
     """
 
     column: str
@@ -62,11 +62,7 @@ class Compiler:
         self._percent = percent
 
     def condition(self, node: Condition) -> Test:
-        """A function from an indication to the condition's truth.
-
-        Raises:
-            FilterError: a name, a type or a pattern that cannot be right.
-        """
+        """Raises FilterError for an invalid name, type or pattern."""
         match node:
             case And(operands):
                 return all_of(tuple(self.condition(operand) for operand in operands))
@@ -85,7 +81,7 @@ class Compiler:
                 return self._predicate(node)
 
     def demand(self, node: Condition) -> Demand | None:
-        """What an indication must have for the condition to be true, if that is so simple."""
+        """The simple demand that a true condition implies, if any."""
         match node:
             case And(operands):
                 demands = (self.demand(operand) for operand in operands)
@@ -188,7 +184,7 @@ class Compiler:
         return compared(node.operator, left, right)
 
     def _compared(self, term: Term, other: Operand) -> Operand:
-        """What stands behind a comparison: a name there may be a text without its quotes."""
+        """A name on the right may be a text without its quotes."""
         if not isinstance(term, Path):
             return self._operand(term)
         match other.kind:

@@ -1,8 +1,5 @@
-"""The closures that a filter is made of, and the logic that joins them.
-
-The logic is Kleene's: unknown is None; AND is the least and OR the greatest of its operands in the
-order False, None, True; NOT unknown is unknown.
-"""
+"""The closures of a filter, and the logic that joins them. Kleene's logic: None is unknown; AND is
+the minimum and OR the maximum in the order False, None, True; NOT unknown is unknown."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -65,7 +62,7 @@ def _compared_with_datetime(
 def _quickly(
     name: str, operation: Callable[[Any, Any], bool], constant: CIMValue, slowly: Test
 ) -> Test:
-    """The common case, a property and a constant, without a look at what else there may be."""
+    """The fast path for a property and a constant."""
     expected = type(constant)
 
     def test(instance: CIMInstance) -> bool | None:
@@ -123,7 +120,7 @@ def negated(test: Test) -> Test:
 
 
 def all_of(tests: tuple[Test, ...]) -> Test:
-    """AND: stops at the first False."""
+    """Stops at the first False."""
 
     def conjunction(instance: CIMInstance) -> bool | None:
         outcome: bool | None = True
@@ -139,7 +136,7 @@ def all_of(tests: tuple[Test, ...]) -> Test:
 
 
 def any_of(tests: tuple[Test, ...]) -> Test:
-    """OR: stops at the first True."""
+    """Stops at the first True."""
 
     def disjunction(instance: CIMInstance) -> bool | None:
         outcome: bool | None = False

@@ -1,4 +1,4 @@
-"""Characters to tokens, in two query languages. A token has its place, for error messages."""
+"""Splits a query into tokens with their places. Two query languages."""
 
 import math
 import re
@@ -7,16 +7,13 @@ from enum import Enum
 
 from pillion_cim import CIMDataError
 
-#: Characters of a long line that are shown on each side of the place of an error.
+#: Characters of a long line shown on each side of an error.
 _CONTEXT = 60
 
 
 class FilterError(CIMDataError, ValueError):
-    """A query is not a valid filter.
-
-    ``line`` and ``column`` count from 1. The text of the error shows the line of the query with a
-    caret under the place, and the remedy where there is one.
-    """
+    """A query is not a valid filter. ``line`` and ``column`` count from 1. The text shows the line
+    of the query with a caret under the place, and the remedy if there is one."""
 
     def __init__(self, message: str, *, query: str, offset: int, remedy: str = "") -> None:
         start = query.rfind("\n", 0, offset) + 1
@@ -35,21 +32,20 @@ def _excerpt(line: str, column: int) -> str:
     before = ("…" if first else "") + line[first:column]
     after = line[column : column + _CONTEXT]
     more = "…" if len(line) > column + _CONTEXT else ""
-    # A tab keeps its width in the line of the caret.
+    # A tab keeps its width in the caret's line.
     margin = "".join("\t" if character == "\t" else " " for character in before)
     return f"  {before}{after}{more}\n  {margin}^"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What a query language has beyond the common ground.
+    """The features of a query language beyond the common ones.
 
-    Common to both: AND, OR, NOT, parentheses, the six comparisons, IS [NOT] NULL, TRUE and FALSE,
-    [NOT] LIKE, ISA, and dotted access into embedded instances.
+    Common: AND, OR, NOT, parentheses, the six comparisons, IS [NOT] NULL, TRUE and FALSE, [NOT]
+    LIKE, ISA, and dotted access into embedded instances.
     """
 
     name: str
-    #: The characters that may stand around a string.
     quotes: str
     #: Whether a backslash escapes a quote or a backslash inside a string.
     escapes: bool
@@ -57,14 +53,14 @@ class Dialect:
     extended: bool
 
 
-#: OpenPegasus's WQL, with strings in either kind of quote, LIKE, ISA and dotted names added.
+#: OpenPegasus's WQL, plus strings in either kind of quote, LIKE, ISA and dotted names.
 WQL = Dialect(name="WQL", quotes="\"'", escapes=False, extended=False)
 #: The useful part of DMTF:CQL (DSP0202).
 CQL = Dialect(name="DMTF:CQL", quotes="'", escapes=True, extended=True)
 
 
 def find_dialect(language: str) -> Dialect | None:
-    """The dialect that a QueryLanguage names, without regard to case; None for any other."""
+    """Without regard to case; None for an unknown language."""
     return {"wql": WQL, "dmtf:cql": CQL, "cim:cql": CQL}.get(language.lower())
 
 
@@ -73,9 +69,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)")
 _SYMBOL = re.compile(r"<=|>=|<>|!=|::|[=<>().,*\[\]]")
 _LONGEST_NUMBER = 60
-#: The most characters of a token that an error shows.
 LONGEST_SHOWN = 40
-#: What other languages write, and what these two have in its place.
+#: Syntax of other languages, and its replacement here.
 _FOREIGN = {
     "===": "Write =.",
     "==": "Write =.",
@@ -104,10 +99,8 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token. ``text`` is a name or symbol as written, or a string's body between its quotes.
-
-    ``quote`` is the character around a string; ``number`` the value of a number.
-    """
+    """``text`` is a name or symbol as written, or a string's body between its quotes, ``quote`` the
+    character around a string, ``number`` the value of a number."""
 
     kind: TokenKind
     text: str
@@ -126,14 +119,14 @@ class Token:
 
 
 def tokenize(query: str, dialect: Dialect) -> list[Token]:
-    """The tokens of ``query``, ending with one END.
+    """Return the tokens of ``query`` and a final END.
 
     Raises:
-        FilterError: something that is no token of the dialect.
+        FilterError: a part of the query is no token of the dialect.
     """
     tokens: list[Token] = []
     offset = _skip_space(query, 0)
-    # Where the name of a class belongs.
+    # Whether a class name comes next.
     behind_from = False
     while offset < len(query):
         if behind_from and query[offset] in "\"'":
@@ -234,10 +227,10 @@ def _value(text: str) -> int | float:
 
 
 def plain_text(token: Token, *, query: str, dialect: Dialect) -> str:
-    """What a string token says: doubled quotes are one, and CQL's escapes are undone.
+    """Return a string token's text: doubled quotes are one, and CQL's escapes are undone.
 
-    In CQL a backslash escapes a quote or a backslash, and nothing else: what DSP0202 gives further
-    escapes for is refused, so that a Windows path never turns into tabs.
+    In CQL a backslash escapes only a quote or a backslash. DSP0202's further escapes are refused,
+    so that a Windows path never turns into tabs.
 
     Raises:
         FilterError: another escape.
@@ -259,5 +252,5 @@ def plain_text(token: Token, *, query: str, dialect: Dialect) -> str:
 
 
 def pattern_text(token: Token) -> str:
-    """A LIKE pattern: doubled quotes are one; backslashes are the pattern's own (see patterns)."""
+    """A LIKE pattern: doubled quotes are one; backslashes belong to the pattern."""
     return token.text.replace(token.quote * 2, token.quote)

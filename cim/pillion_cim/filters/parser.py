@@ -1,8 +1,5 @@
-"""Tokens to a tree, by recursive descent.
-
-Depth is bounded here, so nothing that walks the tree afterwards can run out of stack; chains of
-AND and OR are flat, however long.
-"""
+"""Parses tokens to a tree, by recursive descent. Depth is bounded here, so no walk of the tree
+overflows the stack; chains of AND and OR are flat."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -39,21 +36,21 @@ from pillion_cim.filters.syntax import (
     Truth,
 )
 
-#: Characters of a query, as the schema of resources has it, too.
+#: Characters of a query, as in the schema of resources.
 MAX_QUERY_LENGTH = 8192
-#: Nested parentheses, NOTs and calls in it.
+#: Nested parentheses, NOTs and calls.
 MAX_DEPTH = 100
 
 _RESERVED = frozenset(
     ("select", "from", "where", "and", "or", "not", "is", "null", "true", "false", "like", "isa")
 )
 _RESERVED_IN_CQL = _RESERVED | {"as", "any", "every"}
-#: What to write where a query does not begin as one.
+#: Remedies for a query with a wrong beginning.
 _BEGINNINGS = {
     "select": "Begin with SELECT * FROM and the name of a class.",
     "from": "Write FROM and the name of a class behind SELECT *.",
 }
-#: Words of SQL that no filter has, and what to write.
+#: SQL words that no filter has, and their replacement.
 _ELSEWHERE = {
     "in": "Write (A = 1 OR A = 2) for A IN (1, 2).",
     "between": "Write A >= 1 AND A <= 5 for A BETWEEN 1 AND 5.",
@@ -68,11 +65,7 @@ _Node = TypeVar("_Node", Condition, Term)
 
 
 def parse(query: str, dialect: Dialect) -> Query:
-    """The tree of ``query``.
-
-    Raises:
-        FilterError: the query is too long, too deep, or not of the dialect.
-    """
+    """Raises FilterError for a query that is too long, too deep, or not of the dialect."""
     if len(query) > MAX_QUERY_LENGTH:
         raise FilterError(
             f"the query has {len(query):,} characters, and {MAX_QUERY_LENGTH:,} is the most",
@@ -115,7 +108,7 @@ class _Parser:
         )
 
     def _misplaced(self, *, has_condition: bool) -> FilterError:
-        """The error at what stands behind a condition, or in the place of WHERE."""
+        """The error for text after a condition, or in place of WHERE."""
         word = self._token.text.lower() if self._token.kind is TokenKind.NAME else ""
         remedy = _ELSEWHERE.get(word, "")
         if not has_condition:
@@ -260,7 +253,7 @@ class _Parser:
         return IsA(term, name, token.offset)
 
     def _is_null(self, term: Term) -> Condition | None:
-        """IS [NOT] NULL, if it is that and not IS [NOT] TRUE."""
+        """IS [NOT] NULL; None for IS [NOT] TRUE."""
         offset = self._token.offset
         negated = self._peek(1).text.lower() == "not"
         after = self._peek(2 if negated else 1)

@@ -1,8 +1,8 @@
 """LIKE patterns: the basic regular expressions of DSP0202, matching the whole text.
 
-``.`` is any character, ``x*`` any number of the character x, ``|`` stands between alternatives, and
-a backslash makes the next character plain. There are no groups. A match takes time in proportion to
-the text, whatever the pattern: what ``re`` would backtrack over is matched by sets of states.
+``.`` is any character, ``x*`` any number of the character x, ``|`` separates alternatives, and a
+backslash makes the next character literal. There are no groups. A match takes linear time: patterns
+that ``re`` would backtrack over are matched by sets of states.
 """
 
 import re
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from pillion_cim import CIMDataError
 
-#: Plain in these patterns, special in other languages of patterns: refused without a backslash.
+#: Literal here, special in other pattern languages: refused without a backslash.
 _RESERVED = frozenset("()[]{}+?^$")
 
 Matcher = Callable[[str], bool]
 
 
 class PatternError(CIMDataError, ValueError):
-    """What is wrong with a pattern, at which of its characters (from 0), and the remedy."""
+    """The problem, its position (from 0), and the remedy."""
 
     def __init__(self, message: str, position: int, remedy: str) -> None:
         super().__init__(message)
@@ -38,10 +38,10 @@ class _Atom:
 def compile_pattern(pattern: str, *, percent: bool) -> Matcher:
     """Return a function that tests whether a whole text matches.
 
-    ``percent``: whether a bare % is plain. (In other kinds of WQL it means what .* means here.)
+    ``percent``: whether a bare % is literal. (In other kinds of WQL it means .* of these patterns.)
 
     Raises:
-        PatternError: the pattern says something else than it seems to.
+        PatternError: the pattern is invalid or misleading.
     """
     alternatives = _parse(pattern, percent=percent)
     if all(_is_linear(atoms) for atoms in alternatives):
@@ -101,7 +101,7 @@ def _check_plain(character: str, position: int, *, percent: bool) -> None:
 
 
 def _collapsed(atoms: list[_Atom]) -> list[_Atom]:
-    """Without a starred atom that follows itself: a*a* is a*."""
+    """Drop a starred atom that follows itself: a*a* is a*."""
     return [
         atom
         for atom, before in zip(atoms, [None, *atoms], strict=False)
@@ -110,16 +110,14 @@ def _collapsed(atoms: list[_Atom]) -> list[_Atom]:
 
 
 def _is_linear(atoms: list[_Atom]) -> bool:
-    """Whether ``re`` needs no nested backtracking: one star, or nothing but ``.*``."""
+    """Whether ``re`` needs no nested backtracking: one star, or only ``.*``."""
     starred = [atom for atom in atoms if atom.starred]
     return len(starred) <= 1 or all(atom.character is None for atom in starred)
 
 
 def _expression(atoms: list[_Atom]) -> str:
-    """The same for ``re``.
-
-    Between two ``.*`` the leftmost place will do, so that choice is made once (an atomic group).
-    """
+    """Return the expression for ``re``. Between two ``.*`` the leftmost match suffices, so an
+    atomic group chooses once."""
     pieces: list[str] = [""]
     for atom in atoms:
         if atom.starred and atom.character is None:
@@ -168,7 +166,7 @@ class _Machine:
         """Add the states that are reached past starred atoms.
 
         In each block (a run of starred atoms and the state behind it) every state above the lowest
-        one is reached too. Taking one from the block's lowest bit borrows up to just that state
+        one is reached too. Subtracting the block's lowest bit borrows up to exactly that state
         (Navarro and Raffinot); the state behind the run is set for it, so nothing borrows further.
         """
         filled = states | self._behind

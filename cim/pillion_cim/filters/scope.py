@@ -1,8 +1,6 @@
-"""What a name in a query stands for: names are resolved once, when the filter is compiled.
-
-Where the class is known, its spelling of a property is looked up directly in every indication; what
-is embedded has a class that only the indication tells, unless the query does.
-"""
+"""Resolves the names in a query once, when the filter is compiled. A known class's property is
+looked up in its spelling. The class of an embedded instance is known only from the indication,
+unless the query names it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,16 +14,13 @@ from pillion_cim.schema import Schema
 
 Getter: TypeAlias = Callable[[CIMInstance], CIMValue]
 
-#: Names of classes whose test is remembered; the senders choose the names, so there is a bound.
+#: Maximum cached class names; senders choose them.
 _REMEMBERED = 1024
 
 
 class ClassTest(dict[str, bool]):
-    """For each name of a class, whether it is ``ancestor`` or derives from it; found out once.
-
-    A class that the schema does not know is only itself. Looked up, never written to: being a
-    dictionary makes the test of an indication cost one look-up.
-    """
+    """Caches whether a class is ``ancestor`` or derives from it; an unknown class is only itself.
+    Looked up, never written to: as a dictionary, it tests an indication in one look-up."""
 
     __slots__ = ("_ancestor", "_schema")
 
@@ -42,19 +37,16 @@ class ClassTest(dict[str, bool]):
         return answer
 
     def holds(self, instance: CIMInstance) -> bool:
-        """Whether the class of an instance is ``ancestor`` or derives from it; of a class that is
-        not known, whether the superclass that its sender names does."""
+        """Whether an instance's class is ``ancestor`` or derives from it; for an unknown class, by
+        the superclass that its sender names."""
         above = instance.superclass
         return self[instance.class_name] or (above is not None and self[above])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """A term that can be evaluated.
-
-    ``column`` is the property's spelling where the term is just a property of the indication;
-    ``constant`` the value of a constant.
-    """
+    """A term that can be evaluated. ``column`` is the property's spelling if the term is just a
+    property of the indication, ``constant`` the value of a constant."""
 
     get: Getter
     kind: Kind
@@ -69,11 +61,10 @@ class Scope:
         self._own_names = {query.class_name.lower(), (query.alias or query.class_name).lower()}
         self._text = text
         self._schema = schema
-        #: The classes that the query names and the schema does not have.
+        #: The classes in the query that the schema lacks.
         self.unknown_classes: dict[str, None] = {}
 
     def class_test(self, ancestor: str) -> ClassTest:
-        """A test for ``ancestor`` and its subclasses."""
         if self._schema.get(ancestor) is None:
             self.unknown_classes[ancestor] = None
         return ClassTest(ancestor, schema=self._schema)
@@ -82,18 +73,18 @@ class Scope:
         return FilterError(message, query=self._text, offset=offset, remedy=remedy)
 
     def offset_in_string(self, start: int, position: int) -> int:
-        """Where the character ``position`` of a string stands, whose body begins at ``start``."""
+        """The offset of the character ``position`` of a string whose body begins at ``start``."""
         quote, offset = self._text[start - 1], start
         for _ in range(position):
             offset += 2 if self._text.startswith(quote * 2, offset) else 1
         return offset
 
     def resolve(self, path: Path, *, advice: str = "") -> Operand:
-        """What ``path`` stands for; ``advice``: what to do where there is no such property.
+        """Resolve ``path``; ``advice`` is the remedy for an unknown property.
 
         Raises:
-            FilterError: a property that its class does not have, an index into what is no array,
-                a dot behind what is no embedded instance.
+            FilterError: the class lacks the property, an index is not into an array, or a dot does
+                not follow an embedded instance.
         """
         steps = self._relative(path)
         if not steps:
@@ -104,7 +95,7 @@ class Scope:
         return operand
 
     def property_name(self, path: Path) -> str:
-        """The spelling of a property in the list behind SELECT.
+        """The spelling of a property in the list after SELECT.
 
         Raises:
             FilterError: it is not a property of the class itself.
@@ -156,7 +147,7 @@ class Scope:
         return Operand(get=_item(operand.get, step.index), kind=operand.kind)
 
     def _check_related(self, scope: str, offset: int) -> None:
-        """A scope that no indication of the filter's class can have is a mistake."""
+        """Refuse a scope that no indication of the filter's class can have."""
         own = self._class_name
         known = self._schema.get(scope) and self._schema.get(own)
         if known and not self.class_test(own)[scope] and not self.class_test(scope)[own]:

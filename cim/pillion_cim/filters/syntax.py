@@ -1,4 +1,4 @@
-"""The tree that a query is parsed into. ``offset`` is always a place in the query, for errors."""
+"""The syntax tree of a query. Each ``offset`` is a place in the query, for errors."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,8 +22,6 @@ class Quantifier(StrEnum):
 
 
 class Function(StrEnum):
-    """The functions of CQL that a filter may call."""
-
     CLASSNAME = "CLASSNAME"
     DATETIME = "DATETIME"
     LOWERCASE = "LOWERCASE"
@@ -38,7 +36,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a path: ``scope::name[index]``, both optional but the name."""
+    """One step of a path: ``scope::name[index]``; scope and index are optional."""
 
     name: str
     offset: int
@@ -48,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A property of the indication, or of what is embedded in it, as it was written."""
+    """A property of the indication, or of an embedded instance, as written."""
 
     steps: tuple[Step, ...]
     offset: int
@@ -85,7 +83,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """``term LIKE pattern``. ``pattern_offset`` is where the pattern's first character stands."""
+    """``term LIKE pattern``. ``pattern_offset`` is the place of the pattern's first character."""
 
     term: Term
     pattern: str
@@ -109,7 +107,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A boolean term that stands as a condition."""
+    """A boolean term as a condition."""
 
     term: Term
     offset: int

@@ -1,8 +1,6 @@
-"""Comparing CIM values with three outcomes: True, False, and None for unknown.
-
-Unknown is every comparison with NULL, and every one that has no answer: of values of different
-kinds, of instances and references, of datetimes that their unknown fields keep apart.
-"""
+"""Compares CIM values with the results True, False and None (unknown). Unknown is every comparison
+with NULL, between different kinds, of instances and references, and of datetimes whose asterisks
+leave it open."""
 
 import operator
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from pillion_cim.model import (
 
 
 class Kind(Enum):
-    """What can be compared with what: all integers and reals are one kind, as are all texts."""
+    """Values of one kind can be compared: all numbers are one kind, and all texts."""
 
     BOOLEAN = "a boolean"
     NUMBER = "a number"
@@ -30,11 +28,10 @@ class Kind(Enum):
     DATETIME = "a datetime"
     REFERENCE = "a reference"
     INSTANCE = "an embedded instance"
-    #: Not known before there is a value.
+    #: Unknown before there is a value.
     ANY = "a value"
 
 
-#: The comparison of two values that Python can compare.
 OPERATIONS: dict[Operator, Callable[[Any, Any], bool]] = {
     Operator.EQUAL: operator.eq,
     Operator.NOT_EQUAL: operator.ne,
@@ -74,12 +71,12 @@ def declared_kind(declared: PropertyType) -> Kind:
 
 
 def kind_of(value: CIMValue) -> Kind | None:
-    """The kind of a value; None for NULL and for an array."""
+    """None for NULL and for an array."""
     return _KINDS.get(type(value))
 
 
 def is_ordered(kind: Kind) -> bool:
-    """Whether < and > mean anything for the kind."""
+    """Whether < and > apply to the kind."""
     return kind is not Kind.BOOLEAN
 
 
@@ -97,7 +94,7 @@ def compare(how: Operator, left: CIMValue, right: CIMValue) -> bool | None:
 
 
 def parse_datetime(text: str) -> CIMDateTime | None:
-    """The datetime that a text of 25 characters is; None where it is none."""
+    """None for a text that is no datetime."""
     try:
         return CIMDateTime(text)
     except ValueError:
@@ -105,7 +102,7 @@ def parse_datetime(text: str) -> CIMDateTime | None:
 
 
 def as_datetime(value: CIMValue) -> CIMDateTime | None:
-    """A datetime, also where a sender that knows no class sent it as a text."""
+    """Also convert a text, which a sender that does not know the class may send."""
     if isinstance(value, str):
         return parse_datetime(value)
     return value if isinstance(value, CIMDateTime) else None

@@ -26,7 +26,6 @@ exit codes: 0 nothing is pending, 1 no deliverer or an unexpected answer, 2 a wr
 wrong command line.
 """
 
-#: The default of --timeout (seconds).
 TIMEOUT = 20.0
 #: Seconds for the answer beyond --timeout.
 ANSWER_SECONDS = 2.0

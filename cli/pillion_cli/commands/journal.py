@@ -295,7 +295,6 @@ def _finding(one: Finding) -> dict[str, Any]:
 
 
 def _quarantined(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return the files of damaged bytes that a deliverer has quarantined."""
     others = sorted(snapshot.others().items())
     return [{"file": name, "bytes": size} for name, size in others if name.endswith(DAMAGED_SUFFIX)]
 

@@ -166,7 +166,7 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 class _Output:
-    """Writes lines to standard output. When its reader has gone, the listener ends."""
+    """When its reader has gone, the listener ends."""
 
     def __init__(self) -> None:
         self.on_lost: Callable[[], None] = lambda: None

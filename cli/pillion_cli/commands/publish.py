@@ -58,9 +58,7 @@ a part is unknown because the deliverer was restarted; 1 nothing accepted or no 
 command line.
 """
 
-#: Seconds for an answer beyond --timeout.
 NETWORK_SECONDS = 10.0
-#: Maximum number of indications in a request.
 LARGEST_BATCH = 100_000
 
 _SECONDS = seconds_from(0.001, maximum=DAY)

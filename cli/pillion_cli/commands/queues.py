@@ -42,9 +42,7 @@ examples:
 exit codes: 0 done, 1 no such queue, nothing to discard, or no deliverer, 2 a wrong command line.
 """
 
-#: Seconds to wait for an answer.
 TIMEOUT = 30.0
-#: Queues per request.
 PAGE = 1000
 #: Members of a page that are not about the deliverer.
 _OF_A_PAGE = ("queues", "next")

@@ -144,7 +144,7 @@ def gateway_access(args: argparse.Namespace) -> GatewayAccess | None:
 
 
 def _scheme(url: str) -> str | None:
-    """Return the scheme of a URL with only a host and port; None for any other."""
+    """None for a URL with more than a host and port."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -24,11 +24,9 @@ exit codes: 0 it has started, 1 it has not in that time, 2 a wrong command line.
 
 #: The default address of a deliverer's telemetry.
 DEFAULT_TELEMETRY = "http://127.0.0.1:8289"
-#: The default of --timeout (seconds).
 TIMEOUT = 60.0
 #: Seconds between two polls, short compared with a start.
 PACE = 0.02
-#: Timeout of one poll (seconds).
 LOOK_SECONDS = 2.0
 
 

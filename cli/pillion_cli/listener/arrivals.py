@@ -1,4 +1,4 @@
-"""The indications that arrive at a listener, and the reports about them."""
+"""Indications that arrive at a listener, and their reports."""
 
 import json
 from collections import deque
@@ -25,8 +25,7 @@ from pillion_sidecar.config.problems import escape_controls
 _SINT64 = range(-(2**63), 2**63)
 
 
-class ArrivalError(CLIError, ValueError):
-    """The body is not an indication."""
+class ArrivalError(CLIError, ValueError): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class Arrival:
         return SequenceIdentifier(context, number)
 
     def value(self, name: str) -> Any:
-        """Return the value of a property without a stated type; None if there is none."""
+        """Without a stated type; None if there is none."""
         value = self.properties.get(name)
         if value is None:
             wanted = name.lower()
@@ -68,7 +67,7 @@ class Arrival:
 
 
 def read_cloud_event(body: bytes, *, path: str) -> Arrival:
-    """Read a CloudEvent in structured mode (JSON). Raises ArrivalError."""
+    """Structured mode (JSON). Raises ArrivalError."""
     try:
         event = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -93,7 +92,7 @@ def read_document(document: object, *, protocol: str, path: str) -> Arrival:
 
 
 class ExportRefusedError(CLIError):
-    """The request is not an export request; ``answer`` is the response to its sender."""
+    """``answer`` is the response to the sender."""
 
     def __init__(self, answer: web.Response, detail: str) -> None:
         super().__init__(detail)
@@ -109,12 +108,12 @@ class Export:
         return _answer(render_export_response(self.message_id))
 
     def failure(self, code: int, description: str) -> web.Response:
-        """Return a CIM error, with HTTP status 200."""
+        """With HTTP status 200."""
         return _answer(render_export_error(self.message_id, code, description))
 
 
 def read_export(headers: Mapping[str, str], body: bytes, *, schema: Schema, path: str) -> Export:
-    """Read an export request. Raises ExportRefusedError or ArrivalError."""
+    """Raises ExportRefusedError or ArrivalError."""
     try:
         request = parse_export_request(headers, body, schema=schema)
     except ExportRequestError as error:
@@ -138,12 +137,10 @@ def _answer(body: bytes) -> web.Response:
     return web.Response(body=body, headers=dict(RESPONSE_HEADERS))
 
 
-#: Maximum length of a value in a line for people.
 _SHOWN = 60
 #: Characters shown of each part of a sequence context.
 _PART = 9
 _SHOWN_PROPERTIES = ("EventID", "PerceivedSeverity", "Message", "Description")
-#: The most in one answer.
 MOST_AT_ONCE = 10_000
 
 
@@ -228,8 +225,6 @@ class JSONReporter:
 
 
 class TextReporter:
-    """Prints lines for people, the URL first."""
-
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
 
@@ -275,7 +270,7 @@ def _plain(text: str, longest: int = _SHOWN) -> str:
 
 
 class Arrivals:
-    """Keeps the last ``keep`` outcomes, each under an index that counts from 1."""
+    """Keeps the last ``keep`` outcomes, indexed from 1."""
 
     def __init__(self, *, keep: int) -> None:
         self._kept: deque[bytes] = deque(maxlen=keep)
@@ -289,7 +284,7 @@ class Arrivals:
         self._kept.append(json.dumps(line).encode() + b"\n")
 
     def after(self, index: int, *, limit: int = MOST_AT_ONCE) -> bytes:
-        """Return at most ``limit`` of the kept outcomes after ``index``, as NDJSON."""
+        """At most ``limit`` outcomes after ``index``, as NDJSON."""
         first = self._last - len(self._kept)
         skipped = max(0, index - first)
         return b"".join(islice(self._kept, skipped, skipped + min(limit, MOST_AT_ONCE)))

@@ -47,7 +47,7 @@ class Outcome(Generic[Item]):
     identifier: SequenceIdentifier | None
     verdict: Verdict
     reason: str
-    #: Count of numbers before this one that will never be delivered.
+    #: Count of previous numbers that will never be delivered.
     missing: int = 0
 
 
@@ -83,7 +83,7 @@ class _Sender(Generic[Item]):
         return before - len(self.remembered)
 
     def due(self) -> float:
-        """Return the end of the lifetime of the indication that is held longest."""
+        """The end of the lifetime of the longest held indication."""
         return next(iter(self.held.values()))[0]
 
     def release(self, upto: int, reason: str) -> list[Outcome[Item]]:
@@ -147,7 +147,7 @@ class Sequencer(Generic[Item]):
     def receive(
         self, sender: Hashable, item: Item, identifier: SequenceIdentifier | None, *, now: float
     ) -> list[Outcome[Item]]:
-        """Return the outcomes of ``item`` and of items that were held, in order."""
+        """The outcomes of ``item`` and of held items, in order."""
         outcomes = self._evict(sender)
         state = self._senders.setdefault(sender, _Sender())
         self._senders.move_to_end(sender)
@@ -159,7 +159,7 @@ class Sequencer(Generic[Item]):
         return outcomes + self._keep_bounds(state)
 
     def next_due(self) -> float | None:
-        """Return when to call :meth:`expire`; None while nothing is held."""
+        """When to call :meth:`expire`; None while nothing is held."""
         return min((state.due() for state in self._senders.values() if state.held), default=None)
 
     def expire(self, now: float) -> list[Outcome[Item]]:
@@ -174,7 +174,6 @@ class Sequencer(Generic[Item]):
         return outcomes
 
     def flush(self) -> list[Outcome[Item]]:
-        """Deliver everything that is held."""
         outcomes: list[Outcome[Item]] = []
         for state in self._senders.values():
             outcomes += _flush(state, "the listener ends")

@@ -35,16 +35,13 @@ LONGEST_WAIT = 86_400.0
 
 
 class BehaviourError(CLIError, ValueError):
-    """The behaviour is not valid; the message names field, value and remedy."""
+    """The message names field, value and remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """The injected faults; none by default.
-
-    The first that is set of ``hang``, ``close``, ``garbage``, ``redirect``, ``cim_error`` and
-    ``status`` decides; ``fail`` alone means status 503.
-    """
+    """The injected faults. The first that is set of ``hang``, ``close``, ``garbage``, ``redirect``,
+    ``cim_error`` and ``status`` decides; ``fail`` alone means status 503."""
 
     #: Number of requests with a fault; None: all.
     fail: int | None = None
@@ -85,11 +82,10 @@ class Behaviour:
         return self.fail != 0 and (special or told or self.fail is not None)
 
     def after_one(self) -> "Behaviour":
-        """Return the behaviour after one more fault."""
         return self if self.fail is None else replace(self, fail=max(0, self.fail - 1))
 
     def changed(self, changes: object) -> "Behaviour":
-        """Return the behaviour of a JSON object. Raises BehaviourError."""
+        """Raises BehaviourError."""
         if not isinstance(changes, Mapping):
             raise BehaviourError('give an object, such as {"status": 503, "fail": 3}')
         known = asdict(self)
@@ -116,7 +112,6 @@ def _is_url(value: object) -> bool:
     )
 
 
-#: Maximum size of a request body (bytes).
 MAX_BODY = 4 * 1024 * 1024
 
 #: Seconds for requests in progress at the end.
@@ -128,11 +123,8 @@ _GARBAGE = b"\x16\x03\x01 this is no HTTP\r\n\r\n"
 
 
 class Listener:
-    """Accepts indications, or injects faults.
-
-    :attr:`finished` is set after ``count`` delivered indications; ``/-/arrivals`` returns the last
-    ``keep``.
-    """
+    """``finished`` is set after ``count`` delivered indications; ``/-/arrivals`` returns the last
+    ``keep``."""
 
     def __init__(
         self,
@@ -291,14 +283,14 @@ class Listener:
         return answer
 
     def _hung_up(self, request: web.Request, last: bytes = b"") -> web.StreamResponse:
-        """Close the connection. The returned response is not sent."""
+        """The returned response is not sent."""
         if request.transport is not None:
             request.transport.write(last)
             request.transport.close()
         return web.Response()
 
     async def _wait(self, seconds: float) -> bool:
-        """Return False if the listener ended before."""
+        """False if the listener ended before."""
         over = asyncio.Event()
         timer = self._timers.call_later(seconds, over.set)
         waits = [asyncio.ensure_future(event.wait()) for event in (over, self._closing)]
@@ -340,15 +332,14 @@ class Listener:
         return web.Response(body=body, content_type="application/x-ndjson")
 
 
-class ListenError(CLIError):
-    """The listener cannot listen on its address and port."""
+class ListenError(CLIError): ...
 
 
 @asynccontextmanager
 async def serve(
     listener: Listener, *, address: str, port: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """Serve at the URL that the context yields. Port 0 takes a free port. Raises ListenError."""
+    """The context yields the URL. Port 0 takes a free port. Raises ListenError."""
     runner = web.AppRunner(
         listener.application(),
         access_log=None,
