@@ -341,7 +341,7 @@ class _Decoder:
         self.problems = Problems()
 
     def instance(self, obj: Mapping[str, Any], *, field: str, depth: int) -> CIMInstance:
-        """Report what is wrong, and omit it."""
+        """Decode an instance without its invalid parts, which become problems."""
         class_name, given = obj.get("class"), obj.get("properties")
         prefix = f"{field}." if field else ""
         if not isinstance(class_name, str) or not is_identifier(class_name):

@@ -136,12 +136,12 @@ _LANGUAGE_TAG: Final = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
 
 
 def is_identifier(name: str) -> bool:
-    """By DSP0004."""
+    """Whether DSP0004 allows the name."""
     return (name.isascii() and name.isidentifier()) or _IDENTIFIER.fullmatch(name) is not None
 
 
 def is_language_tag(text: str) -> bool:
-    """By Content-Language (S0.21, RFC 9110 8.5.1)."""
+    """Whether Content-Language may list the text (S0.21, RFC 9110 8.5.1)."""
     return _LANGUAGE_TAG.fullmatch(text) is not None
 
 

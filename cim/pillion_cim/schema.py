@@ -86,7 +86,7 @@ class Schema:
             name = above.superclass if above is not None else None
 
     def get(self, class_name: str) -> CIMClass | None:
-        """Without regard to case; None if it is unknown."""
+        """Return a class, without regard to case; None if it is unknown."""
         found = self._classes.get(class_name)
         return found if found is not None else self._classes.get(class_name.casefold())
 
@@ -117,7 +117,7 @@ class Schema:
 
 
 def load_schema() -> Schema:
-    """Takes about a millisecond; keep the result."""
+    """Read the packaged schema. Takes about a millisecond; keep the result."""
     file = resources.files("pillion_cim").joinpath("data/cim-schema-2.49.json")
     return build_schema(json.loads(file.read_text(encoding="utf-8")))
 

@@ -403,7 +403,7 @@ class Check:
 
 
 def condition(resource: Object | None, kind: str) -> Object | None:
-    """Of the current generation only."""
+    """Return a condition of the current generation."""
     status = (resource or {}).get("status") or {}
     for found in status.get("conditions") or ():
         if found["type"] == kind and _current(found, resource):

@@ -127,7 +127,7 @@ class SenderGroup:
         return None
 
     def acknowledge(self, numbers: Iterable[int], now: Moment) -> None:
-        """S1.9: by response, callback or poll."""
+        """Record acknowledgements (S1.9: by response, callback or poll)."""
         acknowledged = list(numbers)
         self.missing.difference_update(acknowledged)
         self._highest_acknowledged = max(self._highest_acknowledged, *acknowledged, -1)
@@ -135,7 +135,7 @@ class SenderGroup:
         self.advance(now)
 
     def end(self) -> None:
-        """No further acknowledgement will come."""
+        """Record that no further acknowledgement will come."""
         if self.terminated is None and self.last is not None and self.missing and not self.timed:
             self.terminated = Termination.CUT_SHORT
 
@@ -280,7 +280,7 @@ class GroupPublisher:
         return self._group.failure is not None
 
     def _poll_once(self) -> bool:
-        """Return whether there are more."""
+        """Poll one page of faults; return whether there are more."""
         answer = self._client.get(
             "/v1/faults",
             {

@@ -190,7 +190,7 @@ class Export:
 
 
 def line_of(record: IndicationRecord) -> bytes:
-    """As a publisher sends it."""
+    """The indication as a publisher sends it."""
     members: dict[str, Any] = {}
     envelope = record.envelope
     if envelope.source is not None:

@@ -75,7 +75,7 @@ class Snapshot:
         return (self.folder / name).is_dir()
 
     def size(self, name: str) -> int:
-        """At the time of opening."""
+        """In bytes, when it was opened."""
         return len(self._marks) if name == MARKS_NAME else self._open[name][1]
 
     def open(self, name: str, *, writable: bool = False) -> File:
@@ -211,7 +211,7 @@ _INDICATION = int(Kind.INDICATION)
 
 
 def rfc_3339(seconds: float) -> str:
-    """As 2026-11-21T13:30:00.25Z."""
+    """Format seconds since the epoch as 2026-11-21T13:30:00.25Z."""
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
     return text.rstrip("0").rstrip(".") + "Z"
 
@@ -298,7 +298,7 @@ class JournalReader:
         return [one for one in self._opening.findings if one.kind is FindingKind.UNFINISHED]
 
     def indications(self) -> Iterator[Judged]:
-        """Each once, in the order of the records."""
+        """Yield each indication once, in the order of the records."""
         account = self.account
         #: Indications with a copy that were yielded.
         given: set[int] = set()
@@ -360,7 +360,7 @@ class JournalReader:
         return tuple(outcomes)
 
     def _how(self, place: Place, through: dict[int, int]) -> int | None:
-        """As in SETTLEMENT; None if it is open."""
+        """The outcome code, as in SETTLEMENT; None if it is open."""
         how = self.account.settled.get(place.destination, {}).get(place.number)
         if how is None and place.number <= through.get(place.destination, -1):
             return DELIVERED

@@ -53,7 +53,7 @@ class Reply:
 
 
 def shortened(text: str, *, most: int = 160) -> str:
-    """On one line of at most ``most`` characters."""
+    """The text on one line of at most ``most`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
 

@@ -47,7 +47,7 @@ class Options:
         return Access(ca_file=self.ca_file, token_file=self.token_file)
 
     def address(self, environ: Mapping[str, str]) -> Address:
-        """By ``environ``. Raises ConfigurationError."""
+        """The deliverer's address in this environment. Raises ConfigurationError."""
         try:
             found = split_url(self.url or environ.get("PILLION_URL") or DEFAULT_URL)
         except ValueError as error:

@@ -128,7 +128,7 @@ class Pace(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
     def jitter(self) -> float:
-        """From 0 to 1."""
+        """A number from 0 to 1."""
 
 
 class SystemPace:
@@ -229,7 +229,7 @@ def verdict(reply: Reply) -> Verdict:
 
 
 def again(lines: Any, answer: Accepted) -> Any:
-    """In order: refused temporarily, or not read."""
+    """The lines to send again, in order: refused temporarily, or not read."""
     waiting = [refused.line for refused in answer.refused if refused.for_now]
     indices = sorted(waiting) + list(range(answer.unread_from, len(lines)))
     return lines.take(pa.array(indices, pa.int64()))

@@ -78,7 +78,7 @@ def parse_export_request(
 
 
 def _check_headers(headers: Mapping[str, str]) -> str | None:
-    """Return CIMExportMethod."""
+    """Return the CIMExportMethod header."""
     export = find_header(headers, "CIMExport")
     if export is None:
         raise ExportRequestError(400, "unsupported-operation", "there is no CIMExport header")

@@ -56,7 +56,7 @@ class Arrival:
         return SequenceIdentifier(context, number)
 
     def value(self, name: str) -> Any:
-        """Without a stated type; None if there is none."""
+        """A property's value without its stated type; None if there is none."""
         value = self.properties.get(name)
         if value is None:
             wanted = name.lower()
@@ -67,7 +67,7 @@ class Arrival:
 
 
 def read_cloud_event(body: bytes, *, path: str) -> Arrival:
-    """Structured mode (JSON). Raises ArrivalError."""
+    """Read structured mode (JSON). Raises ArrivalError."""
     try:
         event = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -108,7 +108,7 @@ class Export:
         return _answer(render_export_response(self.message_id))
 
     def failure(self, code: int, description: str) -> web.Response:
-        """With HTTP status 200."""
+        """A CIM error has HTTP status 200."""
         return _answer(render_export_error(self.message_id, code, description))
 
 

@@ -65,7 +65,7 @@ def encoded(data: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def decoded(secret: Object | None) -> dict[str, bytes]:
-    """Without values that are no base64."""
+    """Skips values that are no base64."""
     data = ((secret or {}).get("data")) or {}
     found = {}
     for name, value in data.items():

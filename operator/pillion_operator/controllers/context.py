@@ -50,7 +50,7 @@ class Context:
     token_key: bytes
 
     def requeue(self, key: Key, seconds: float) -> None:
-        """After LONGEST_TIMER at most."""
+        """Reconcile ``key`` again, after LONGEST_TIMER at most."""
         self.queue.add(key, delay=min(seconds, LONGEST_TIMER))
 
     def namespace(self, name: str) -> Namespace:

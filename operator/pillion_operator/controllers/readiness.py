@@ -82,8 +82,8 @@ def _in_service(
     if state.unwritten is not None and (content is not None or key in state.rollout):
         return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
     if content is None:
-        # An accepted subscription is always used once delivered for, so the service has not been
-        # evaluated since.
+        # An accepted, active subscription is always used: the service has not been evaluated since
+        # it became so.
         coming = key.kind == SUBSCRIPTION or _unjudged(context, key, service, state)
         return Wait() if coming or key in state.rollout else None
     if state.evaluation.held.get(_destination_of(body)) == OLDER_DELIVERERS:

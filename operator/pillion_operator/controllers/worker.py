@@ -50,7 +50,7 @@ class WorkQueue(Generic[K]):
         self._filled = asyncio.Event()
 
     def add(self, key: K, *, delay: float = 0.0) -> None:
-        """Process ``key`` after ``delay`` seconds, or earlier if it is already due then."""
+        """Process ``key`` after ``delay`` seconds, or earlier if it is due earlier."""
         if delay > 0:
             self._add_later(key, delay)
             return

@@ -62,7 +62,7 @@ def sidecar_policy(service: Object, *, settings: NetworkSettings) -> tuple[Objec
 
 
 def telemetry_rule(settings: NetworkSettings) -> dict[str, Any]:
-    """For Prometheus and the operator."""
+    """The ingress rule for Prometheus and the operator."""
     peers = [dict(peer) for peer in settings.telemetry_from] or [{"namespaceSelector": {}}]
     return {"from": peers, "ports": [port(TELEMETRY_PORT)]}
 

@@ -189,7 +189,7 @@ class Namespace:
         return self._parsing.variant(body, variant, make, beside=beside)
 
     def secrets(self, names: Iterable[str]) -> dict[str, tuple[Secret, Parsed]]:
-        """Only those that destinations may use."""
+        """The named Secrets that destinations may use."""
         found = {}
         for name in names:
             body = self.body(SECRET, name)

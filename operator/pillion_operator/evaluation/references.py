@@ -66,7 +66,7 @@ def _indexed_under(body: Object) -> Iterator[Key]:
 
 
 def config_maps_of(spec: Mapping[str, Any]) -> set[str]:
-    """Valid or not."""
+    """The ConfigMaps with MOF that a spec names, even invalid ones."""
     named = spec.get("mofFrom")
     found = named if isinstance(named, list) else []
     entries = [one.get("configMapRef") for one in found if isinstance(one, dict)]
@@ -148,7 +148,7 @@ class References:
         return {one for one in self._to.get(gateway, ()) if one.kind == SERVICE} - {gateway}
 
     def gateways_of(self, service: Key) -> frozenset[Key]:
-        """Valid or not."""
+        """The gateways that a service names, even invalid ones."""
         return frozenset(self._services_named(service)) - {service}
 
     def _services_named(self, one: Key) -> set[Key]:

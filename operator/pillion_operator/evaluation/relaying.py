@@ -84,7 +84,7 @@ def gateway_verdict(name: str, *, namespace: Namespace, field: str) -> Verdict:
 
 
 def _problem(body: Object, namespace: Namespace) -> str | None:
-    """With the remedy."""
+    """The problem of a gateway, with the remedy."""
     parsed = namespace.parsed(SERVICE, body["metadata"]["name"])
     if being_deleted(body):
         return "is being deleted. Name another, or make it anew."

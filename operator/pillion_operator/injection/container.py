@@ -38,7 +38,7 @@ INTAKE_PORT_NAME = "pillion-intake"
 
 DATA_PATH = "/var/lib/pillion"
 
-#: Seconds; the kubelet renews it after four fifths.
+#: Lifetime of a sidecar's token in seconds; the kubelet renews it after four fifths.
 TOKEN_SECONDS = 3600
 
 #: Seconds in which a deliverer must start before it is restarted.
@@ -90,7 +90,7 @@ def deliverer_container(
 
 
 def configuration_volume(service: str) -> dict[str, Any]:
-    """Names every possible Secret, because a pod's volumes cannot change."""
+    """It names every possible Secret, because a pod's volumes cannot change."""
     return {
         "name": CONFIGURATION_VOLUME,
         "projected": {

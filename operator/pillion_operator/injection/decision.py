@@ -26,7 +26,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 
 
 class Services(Protocol):
-    """Read without waiting."""
+    """The known IndicationServices, read without waiting."""
 
     def namespaces(self) -> Iterable[str]: ...
 

@@ -200,6 +200,7 @@ class Evictions:
                 _eviction(pod), path=f"{POD.path(pod.namespace, pod.name)}/eviction"
             )
         except (NotFound, Conflict):
+            # It is gone, or another pod has its name.
             return False
         except ApiError as error:
             refused = error.status == TOO_MANY_REQUESTS

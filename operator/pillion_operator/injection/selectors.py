@@ -85,7 +85,7 @@ def _requirements(selector: Object) -> list[_Requirement]:
 
 
 def _allowed(requirements: Iterable[_Requirement]) -> frozenset[str] | None:
-    """None: any."""
+    """The possible values of a label; None: any."""
     sets = [values for _, operator, values in requirements if operator == "In"]
     return frozenset.intersection(*sets) if sets else None
 

@@ -179,7 +179,7 @@ class Opinion(Protocol):
 
 
 class Admits(Protocol):
-    """Never waits."""
+    """Judges resources without waiting."""
 
     def of(self, body: Object, *, namespace: str) -> Opinion: ...
 

@@ -235,7 +235,7 @@ class Poller:
 
     @property
     def unreachable(self) -> int:
-        """Over all services."""
+        """Deliverers without a usable last answer, over all services."""
         return sum(
             isinstance(deliverer.answer, Unreachable)
             for service in self._services.values()

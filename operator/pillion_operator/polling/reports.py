@@ -154,7 +154,7 @@ def _state(queue: QueueReport) -> tuple[object, ...]:
 
 
 def _numbers(queue: QueueReport) -> tuple[object, ...]:
-    """Without the time of a successful attempt, which no status shows."""
+    """The numbers in a status, except the time of a successful attempt."""
     return (
         queue.depth,
         queue.capacity,
