@@ -133,7 +133,7 @@ class DestinationReconciler:
         """Whether every reachable deliverer runs a revision without the destination."""
         for service in services:
             state, found = self._context.states.get(service), self._context.store.get(service)
-            # A deleted service is no longer rendered, so its deliverers get no new revision.
+            # One that is being deleted is no longer rendered: its deliverers get no new revision.
             told = found is None or not being_deleted(found)
             if state is None or (told and key in state.rollout):
                 return False

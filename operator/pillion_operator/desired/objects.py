@@ -150,7 +150,7 @@ def _service(service: Object) -> Object:
 
 
 def _headless_service(service: Object) -> Object:
-    """It gives each pod a name of its own."""
+    """The Service that gives each pod a name of its own."""
     head = managed(SERVICE, headless(_name(service)), service=service)
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, **_served(service)}
     return {**head, "spec": spec}
