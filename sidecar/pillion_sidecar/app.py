@@ -236,7 +236,9 @@ class Deliverer:
                 await self._listen()
                 async with asyncio.TaskGroup() as tasks:
                     supervising = tasks.create_task(supervisor.failure())
-                    watching = tasks.create_task(self._follow_changes())
+                    watching = tasks.create_task(
+                        self._watcher().follow(changed=self._take_over, refused=self._refusals.note)
+                    )
                     following = tasks.create_task(self._access.follow())
                     await stop.wait()
                     watching.cancel()
@@ -496,15 +498,10 @@ class Deliverer:
             outgoing=self._outgoing,
         )
 
-    async def _follow_changes(self) -> None:
-        watcher = FolderWatcher(
+    def _watcher(self) -> FolderWatcher:
+        return FolderWatcher(
             self._settings.resources, load=self._revisions.load, timers=self._timers
         )
-        async for change in watcher.changes():
-            if isinstance(change, ConfigurationError):
-                self._refusals.note(change)
-            else:
-                await self._take_over(change)
 
     async def _take_over(self, configuration: Configuration) -> None:
         # A revision in force is announced again only after another was rejected.
