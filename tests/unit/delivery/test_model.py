@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -39,7 +40,15 @@ from pillion_sidecar.delivery.handler import (
 )
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import DiscardReason, Indication, Target
-from support.delivery import Deliverer, ScriptedHandler, destination, subscription
+from support.delivery import (
+    ERROR,
+    HELD,
+    SUCCESS,
+    Deliverer,
+    ScriptedHandler,
+    destination,
+    subscription,
+)
 
 #: ``PILLION_MODEL_RUNS`` runs it long: the default keeps it under ten seconds.
 RUNS = int(os.environ.get("PILLION_MODEL_RUNS", "300"))
@@ -350,6 +359,11 @@ class DeliveryModel(RuleBasedStateMachine):
         for name, queue in before.items():
             new = self.destinations.get(name)
             books = self.books.setdefault(queue, Books())
+            removed = new is None or new.uid != queue.destination.uid
+            if removed and queue.health.hold is not None:
+                # Nobody can correct it any more: with ``Drain`` the hold ends with its wait, and
+                # the listener is tried at once. The wait after a failure goes on.
+                books.not_before = None
             if new is None or new == queue.destination:
                 continue
             if new.destination != queue.destination.destination or (
@@ -638,3 +652,30 @@ TestDelivery.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize(("outcome", "is_tried_at_once"), [(HELD, True), (ERROR, False)])
+def test_a_removal_ends_the_wait_of_a_hold_but_not_of_a_failure(
+    is_made_anew: bool, outcome: DeliveryOutcome, is_tried_at_once: bool
+) -> None:
+    model = DeliveryModel()
+    model.begin(size=2, order=(Ordering.DESTINATION, 1))
+    drain = {"removal_policy": RemovalPolicy.DRAIN}
+    model.change_destination(name="north", change=drain, also={}, anew=1, at_once=True)
+    model.publish(names=["north-1"], group=None, run=True)
+    model.end(model.flying[0], outcome)
+    model.promises_hold()
+    if is_made_anew:
+        model.change_destination(name="north", change={}, also={}, anew=0, at_once=True)
+    else:
+        model.remove_destination(name="north", at_once=True)
+    model.promises_hold()
+    model.deliverer.run()
+    assert bool(model.flying) is is_tried_at_once
+    model.advance(30.0)
+    model.end(model.flying[0], SUCCESS)
+    model.deliverer.run()
+    model.promises_hold()
+    assert model.settled["0", "north"] == 1
+    model.teardown()
