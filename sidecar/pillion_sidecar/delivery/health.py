@@ -217,6 +217,9 @@ class QueueStatistics:
         if depth > self.high_water:
             self.high_water = depth
 
+    def begin_attempt(self, now: float) -> None:
+        self.last_attempt_at = now
+
     def suppress(self) -> None:
         self.suppressed += 1
 

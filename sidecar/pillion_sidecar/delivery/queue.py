@@ -307,7 +307,7 @@ class DestinationQueue:
             return None
         self._disordered |= bool(self.flying) and entry.number < self.flying[-1].number
         self.flying.append(entry)
-        self.statistics.last_attempt_at = now
+        self.statistics.begin_attempt(now)
         return entry
 
     def _take_free(self, *, by_name: bool) -> QueueEntry | None:
