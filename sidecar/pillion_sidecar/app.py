@@ -236,9 +236,7 @@ class Deliverer:
                 await self._listen()
                 async with asyncio.TaskGroup() as tasks:
                     supervising = tasks.create_task(supervisor.failure())
-                    watching = tasks.create_task(
-                        self._watcher().follow(changed=self._take_over, refused=self._refusals.note)
-                    )
+                    watching = tasks.create_task(self._follow_changes())
                     following = tasks.create_task(self._access.follow())
                     await stop.wait()
                     watching.cancel()
@@ -498,10 +496,15 @@ class Deliverer:
             outgoing=self._outgoing,
         )
 
-    def _watcher(self) -> FolderWatcher:
-        return FolderWatcher(
+    async def _follow_changes(self) -> None:
+        watcher = FolderWatcher(
             self._settings.resources, load=self._revisions.load, timers=self._timers
         )
+        async for change in watcher.changes():
+            if isinstance(change, ConfigurationError):
+                self._refusals.note(change)
+            else:
+                await self._take_over(change)
 
     async def _take_over(self, configuration: Configuration) -> None:
         # A revision in force is announced again only after another was rejected.

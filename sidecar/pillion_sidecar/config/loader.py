@@ -5,7 +5,7 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -384,19 +384,6 @@ class FolderWatcher:
         self._load = load
         self._timers = timers
         self._interval = interval
-
-    async def follow(
-        self,
-        *,
-        changed: Callable[[Configuration], Awaitable[None]],
-        refused: Callable[[ConfigurationError], None],
-    ) -> None:
-        """Tell the present content of the folder, then each change, for ever."""
-        async for change in self.changes():
-            if isinstance(change, ConfigurationError):
-                refused(change)
-            else:
-                await changed(change)
 
     async def changes(self) -> AsyncIterator[Configuration | ConfigurationError]:
         """Yield the current content, then each change, after two equal looks. Touching a file
