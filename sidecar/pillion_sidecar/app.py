@@ -227,8 +227,9 @@ class Deliverer:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set; then close intake, drain, and end.
 
-        Raises: StartFailed: the first configuration is wrong, or an address is taken.
-        ExceptionGroup: a background task or a callback failed, so the deliverer stopped.
+        Raises:
+            StartFailed: the first configuration is wrong, or an address is taken.
+            ExceptionGroup: a background task or a callback failed, so the deliverer stopped.
         """
         with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
             try:
@@ -262,8 +263,9 @@ class Deliverer:
     async def _take_up(self, configuration: Configuration) -> None:
         """Activate a revision; before the first one, open its journal.
 
-        Raises: StartFailed: the journal cannot be opened. ConfigurationError, TooManyDestinations:
-        the revision is rejected.
+        Raises:
+            StartFailed: the journal cannot be opened.
+            ConfigurationError, TooManyDestinations: the revision is rejected.
         """
         if not self._folder.opened:
             service = configuration.service

@@ -84,7 +84,7 @@ class JournalFolder:
 
         ``identity_seconds``: memory of an identity without ``expires``.
 
-        Raises: ConfigurationError: the service needs what the deliverer does not have.
+        Raises ConfigurationError: the service needs what the deliverer does not have.
         JournalError: the folder cannot be used.
         """
         durability = wanted_durability(service, folder=self._folder)
@@ -195,7 +195,7 @@ class JournalFolder:
 def wanted_durability(service: IndicationService, *, folder: Path | None) -> Durability:
     """Return the durability in force.
 
-    Raises: ConfigurationError: the service asks for a disk that the deliverer does not have.
+    Raises ConfigurationError: the service asks for a disk that the deliverer does not have.
     """
     durability = assumed_durability(service, has_journal=folder is not None)
     if durability is Durability.MEMORY or folder is not None:
@@ -236,7 +236,7 @@ def fail(folder: Path | None, error: OSError) -> NoReturn:
 def journal_settings(
     service: IndicationService, durability: Durability, *, identity_seconds: float
 ) -> JournalSettings:
-    """Raises: ConfigurationError: the volume is too small."""
+    """Raises ConfigurationError: the volume is too small."""
     maximum = DEFAULT_BYTES
     if service.storage_bytes is not None:
         maximum = int(service.storage_bytes * VOLUME_SHARE)

@@ -97,7 +97,7 @@ class Revisions:
     def load(self) -> Configuration:
         """Read the folder.
 
-        Raises: ConfigurationError: an error in it, or a defect of this program, so that no content
+        Raises ConfigurationError: an error in it, or a defect of this program, so that no content
         ends a running deliverer. OSError: a shortage of descriptors or memory.
         """
         with self._loading():

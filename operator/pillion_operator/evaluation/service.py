@@ -1,4 +1,4 @@
-"""Evaluates one IndicationService: its configuration, and the verdicts on what it uses. Pure."""
+"""Evaluates one IndicationService: its configuration, and the verdicts on what it uses."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -386,8 +386,11 @@ class FolderWatcher:
         self._interval = interval
 
     async def changes(self) -> AsyncIterator[Configuration | ConfigurationError]:
-        """Yield the current content, then each change, after two equal looks. Touching a file
-        yields nothing."""
+        """Yield the current content, then each change.
+
+        A change is loaded after two equal looks, so that half-written folders are not. Touching a
+        file yields nothing.
+        """
         seen = await self._look(())
         last: Configuration | ConfigurationError | None = None
         while True:

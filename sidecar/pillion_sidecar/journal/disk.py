@@ -124,7 +124,7 @@ def open_journal(
     16 bytes for a new journal, random by default. ``before_settling`` is called before settlements
     are submitted to ``worker``.
 
-    Raises: JournalError: the folder cannot be used as it is.
+    Raises JournalError: the folder cannot be used as it is.
     """
     recovery = recover(
         files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)

@@ -23,7 +23,7 @@ MAXIMUM_WAITING = 64 * MIB
 class JournalSettings:
     """The settings of a journal.
 
-    Raises: ValueError: ``maximum_bytes`` is too small.
+    Raises ValueError: ``maximum_bytes`` is too small.
     """
 
     durability: Durability

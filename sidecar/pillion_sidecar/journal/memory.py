@@ -65,7 +65,7 @@ class MemoryJournal:
         positions: Sequence[int],
         done: Callable[[Sequence[Indication | None]], None],
     ) -> None:
-        """Raises: LookupError: always; nothing has a position."""
+        """Raises LookupError: always; nothing has a position."""
         raise LookupError(f"a journal in memory has no indication at positions {list(positions)}")
 
     def close(self) -> None: ...

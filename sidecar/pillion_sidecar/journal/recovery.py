@@ -336,7 +336,7 @@ def _snapshot_size(data: bytes, layout: Layout) -> int:
 def examine(files: Files) -> FolderScan:
     """Scan a folder like a start, without changes.
 
-    Raises: JournalError: what no deliverer would open.
+    Raises JournalError: what no deliverer would open.
     """
     opening = FolderScan(files, repairs=False, new_journal_id=bytes(16))
     opening.check_headers()
@@ -396,7 +396,7 @@ def recover(
 
     ``new_journal_id``: 16 random bytes, for a new journal.
 
-    Raises: JournalError: a newer version, files of several journals, or a failing disk.
+    Raises JournalError: a newer version, files of several journals, or a failing disk.
     """
     opening = FolderScan(files, repairs=True, new_journal_id=new_journal_id)
     opening.check_headers()
