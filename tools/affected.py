@@ -51,14 +51,11 @@ class Graph:
         """``sources`` are the Python files with their text, ``files`` all files; paths by "/"."""
         self._named = _by_name(files)
         self._modules = {_module_name(path): path for path in sources}
-        self._importers: dict[str, set[str]] = {}
-        self._readers: dict[str, set[str]] = {}
-        for path, text in sources.items():
-            tree = ast.parse(text)
-            for imported in self._imports(path, tree):
-                self._importers.setdefault(imported, set()).add(path)
-            for read in self._reads(path, tree):
-                self._readers.setdefault(read, set()).add(path)
+        trees = {path: ast.parse(text) for path, text in sources.items()}
+        self._imported = {path: set(self._imports(path, tree)) for path, tree in trees.items()}
+        self._read = {path: set(self._reads(path, tree)) for path, tree in trees.items()}
+        self._importers = _reversed(self._imported)
+        self._readers = _reversed(self._read)
 
     def dependents(self, changed: Iterable[str]) -> list[str]:
         """The changed files, those that read them, and all that import any of these over any number
@@ -74,14 +71,28 @@ class Graph:
                     waiting.append(importer)
         return list(found)
 
+    def dependencies(self, path: str) -> set[str]:
+        """A file, and all that it imports or names over any number of steps."""
+        found = {path}
+        waiting = [path]
+        while waiting:
+            one = waiting.pop()
+            new = (self._imported.get(one, set()) | self._read.get(one, set())) - found
+            found |= new
+            waiting += new
+        return found
+
     def _imports(self, path: str, tree: ast.Module) -> Iterator[str]:
         if path.startswith("tests/"):
             yield from (str(folder / "conftest.py") for folder in PurePosixPath(path).parents)
         for name in _imported(tree, _module_name(path)):
             yield from self._module_files(name)
         for text in _constants(tree):
-            if "." in text and text in self._modules:  # what is started with python -m
-                yield from self._module_files(text)
+            # What is started with python -m, and what is imported by its name: "module:function".
+            name = text.partition(":")[0]
+            for module in (f"{name}.__main__", name):
+                if "." in module and module in self._modules:
+                    yield from self._module_files(module)
 
     def _reads(self, path: str, tree: ast.Module) -> Iterator[str]:
         is_test = _is_test(path)
@@ -97,6 +108,14 @@ class Graph:
         for length in range(1, len(parts) + 1):
             if path := self._modules.get(".".join(parts[:length])):
                 yield path
+
+
+def _reversed(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for start, ends in edges.items():
+        for end in ends:
+            found.setdefault(end, set()).add(start)
+    return found
 
 
 def _by_name(files: Iterable[str]) -> dict[str, list[str]]:
@@ -204,13 +223,17 @@ def changed_files(base: str) -> list[str]:
     return sorted({*changed, *_git("ls-files", "--others", "--exclude-standard")})
 
 
-def load_graph(changed: Iterable[str]) -> Graph:
-    """The graph of the files as they are; what is gone is still named by others."""
+def tree_files() -> list[str]:
+    """All files of the tree, new ones too, by their paths."""
     files = _git("ls-files", "--cached", "--others", "--exclude-standard")
+    return [path for path in files if (ROOT / path).is_file()]
+
+
+def load_graph(changed: Iterable[str] = ()) -> Graph:
+    """The graph of the files as they are; what is gone is still named by others."""
+    files = tree_files()
     sources = {
-        path: (ROOT / path).read_text(encoding="utf-8")
-        for path in files
-        if path.endswith(".py") and (ROOT / path).is_file()
+        path: (ROOT / path).read_text(encoding="utf-8") for path in files if path.endswith(".py")
     }
     gone = {path: "" for path in changed if path.endswith(".py") and path not in sources}
     return Graph(sources | gone, {*files, *changed})

@@ -18,16 +18,19 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import affected
 import green
+from caught import Caught
 from mutations import SOURCE_ROOTS, Mutation, MutationError, definitions
+from pillion_testbed.binaries import cache_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = Path("tests/rows")
@@ -46,6 +49,8 @@ PYTEST_OPTIONS = (
     *("-q", "-rf", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"),
     *("-o", f"timeout={TEST_TIMEOUT}", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
+#: What was caught before: outside the checkout, so that a clean keeps it.
+CAUGHT = cache_folder(os.environ).parent / "caught.json"
 #: The unmutated tests run in this many parts for each job, so that the jobs end together.
 PARTS_OF_A_JOB = 4
 
@@ -334,8 +339,19 @@ class Copies:
         return self._threads.map(one, arguments)
 
 
-def try_rows(rows: Sequence[Row], jobs: int, told: Callable[[Row, list[Verdict]], None]) -> int:
-    """Try every mutation, and return how many tests did not fail.
+def load_caught() -> Caught:
+    """What was caught before, for the files of the tree as they are."""
+    contents = {path: (ROOT / path).read_bytes() for path in affected.tree_files()}
+    return Caught(CAUGHT, contents, affected.load_graph())
+
+
+def try_rows(
+    rows: Sequence[Row],
+    jobs: int,
+    told: Callable[[Row, list[Verdict]], None],
+    known: Container[Trial] = (),
+) -> int:
+    """Try every mutation but for the known ones, and return how many tests did not fail.
 
     ``told`` hears the verdicts of each row, in order. Raises RowError where the tests are not green
     without a mutation.
@@ -345,10 +361,11 @@ def try_rows(rows: Sequence[Row], jobs: int, told: Callable[[Row, list[Verdict]]
         Copies(ROOT, Path(folder), jobs) as copies,
     ):
         _demand_green(copies, rows, jobs)
-        verdicts = copies.map(Copy.attempt, [trial for row in rows for trial in row.trials])
+        new = [[trial for trial in row.trials if trial not in known] for row in rows]
+        verdicts = copies.map(Copy.attempt, chain.from_iterable(new))
         missed = 0
-        for row in rows:
-            own = list(islice(verdicts, len(row.trials)))
+        for row, trials in zip(rows, new, strict=True):
+            own = list(islice(verdicts, len(trials)))
             missed += sum(len(verdict.stayed) for verdict in own)
             told(row, own)
         return missed
@@ -430,6 +447,8 @@ def write_page() -> None:
 
 def _show(row: Row, verdicts: Sequence[Verdict]) -> None:
     colour = "GREEN" if any(verdict.stayed for verdict in verdicts) else "red  "
+    if not verdicts:
+        colour = "known"
     seconds = sum(verdict.seconds for verdict in verdicts)
     print(f"{row.id:6} {colour} {seconds:5.1f} s  {row.title}", flush=True)
     for verdict in verdicts:
@@ -446,6 +465,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ids", nargs="*", metavar="ROW", help="rows to try, as S0.7 [all]")
     parser.add_argument("--jobs", type=int, default=2, help="copies side by side [%(default)s]")
+    parser.add_argument(
+        "--again", action="store_true", help="also what was caught before with the same files"
+    )
     options = parser.parse_args(arguments)
     try:
         rows, requirements = load_rows(), load_requirements()
@@ -454,15 +476,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [row for row in rows if row.id in options.ids or not options.ids]
         if not chosen:
             raise RowError("no row works yet" if not rows else f"no such row: {options.ids}")
-        missed = try_rows(chosen, options.jobs, _show)
-    except RowError as error:
+        trials = [trial for row in chosen for trial in row.trials]
+        caught = load_caught()
+        keys = {trial: caught.key(str(trial.mutation), trial.fails) for trial in trials}
+        again = options.again or options.ids
+        known = {trial for trial in trials if keys[trial] in caught and not again}
+
+        def told(row: Row, verdicts: Sequence[Verdict]) -> None:
+            _show(row, verdicts)
+            caught.add(keys[verdict.trial] for verdict in verdicts if not verdict.stayed)
+
+        missed = try_rows(chosen, options.jobs, told, known)
+    except (RowError, affected.GitError) as error:
         print(f"rows: {error}", file=sys.stderr)
         return 1
     whole, partly = _worked(rows, requirements)
     named = sum(len(row.tests) for row in chosen)
-    mutations = sum(len(row.trials) for row in chosen)
     print(
-        f"{mutations} mutations, {named} tests named; {missed} did not fail where they must; "
+        f"{len(trials)} mutations, {len(known)} of them caught before with the same files; "
+        f"{named} tests named; {missed} did not fail where they must; "
         f"{whole} of {len(requirements)} rows work, {partly} more in part"
     )
     return min(missed, 1)

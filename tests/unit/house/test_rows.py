@@ -1,11 +1,13 @@
 """Rows are loaded and judged correctly, and those of this project can be tried."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import rows
+from affected import Graph
+from caught import Caught
 from mutations import Mutation
 from rows import Copy, Requirement, Row, RowError, RunResult, Trial, Verdict
 from support.house import ROOT
@@ -214,23 +216,44 @@ def test_the_page_tells_what_of_a_row_does_not_work_yet() -> None:
 
 
 def test_the_command_names_each_test_that_stays_green(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     held, loose = row(WELL), row(BADLY)
+    asked = []
 
-    def tried(tried: Sequence[Row], jobs: int, told: object) -> int:
-        rows._show(held, [Verdict(held.trials[0], {}, 1.0)])
-        rows._show(loose, [Verdict(loose.trials[0], {BADLY: "passed"}, 1.0)])
+    def tried(
+        tried: Sequence[Row],
+        jobs: int,
+        told: Callable[[Row, list[Verdict]], None],
+        known: Collection[Trial],
+    ) -> int:
+        asked.append(set(known))
+        told(held, [Verdict(held.trials[0], {}, 1.0)])
+        told(loose, [Verdict(loose.trials[0], {BADLY: "passed"}, 1.0)])
         return 1
 
     monkeypatch.setattr(rows, "load_rows", lambda: [held, loose])
     monkeypatch.setattr(rows, "problems", lambda *_: [])
     monkeypatch.setattr(rows, "try_rows", tried)
+    monkeypatch.setattr(rows, "load_caught", lambda: Caught(tmp_path / "caught", {}, Graph({}, [])))
     assert rows.main([]) == 1
     said = capsys.readouterr().out
-    assert "2 mutations, 2 tests named; 1 did not fail where they must" in said
+    assert "2 mutations, 0 of them caught before" in said
+    assert "2 tests named; 1 did not fail where they must" in said
     assert f"passed: {BADLY}" in said
     assert f"passed: {WELL}" not in said
+    for arguments in ([], ["--again"], ["S0.1"]):
+        rows.main(arguments)
+    assert asked == [set(), set(held.trials), set(), set()]
+
+
+def test_a_known_mutation_is_not_tried(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "ROOT", tree)
+    tried, loose = row(WELL), row(BADLY)
+    verdicts: list[Verdict] = []
+    missed = rows.try_rows([tried, loose], 1, lambda _, own: verdicts.extend(own), loose.trials)
+    assert missed == 0
+    assert [verdict.trial for verdict in verdicts] == list(tried.trials)
 
 
 def test_the_rows_of_this_project_are_fit_to_be_tried() -> None:
