@@ -42,7 +42,7 @@ class Plan:
     image: str = "pillion-check"
 
     def documents(self) -> list[dict[str, Any]]:
-        """Return the resources: a gateway, and one listener of all alerts."""
+        """Return the resources: a gateway, and one listener of all indications."""
         account = {"namespace": self.publisher[0], "serviceAccount": self.publisher[1]}
         reference = {"name": self.name}
         specs: dict[str, dict[str, Any]] = {

@@ -2,9 +2,9 @@
 
     make demo
 
-A PySpark job reads 26,115 weather records, raises 514 alerts, and hands them to a deliverer that
+A PySpark job reads 26,115 weather records, publishes 514 indications, and hands them to a deliverer that
 runs on the resource files beside this one. Half-way, pywbem's listener is stopped, and brought
-back when the deliverer has tried it again in vain. Exits 0 only if each listener has every alert,
+back when the deliverer has tried it again in vain. Exits 0 only if each listener has every indication,
 in order, and nothing was discarded.
 """
 
@@ -156,7 +156,7 @@ def interrupt_pywbem(
 ) -> None:
     """Stop pywbem's listener half-way, and bring it back when two retries have failed."""
     until(
-        "half of the alerts at pywbem",
+        "half of the indications at pywbem",
         lambda: record.exists() and len(record.read_text().splitlines()) >= EXPECTED // 2,
     )
     listener.terminate()
@@ -193,7 +193,7 @@ def demonstrate(folder: Path) -> bool:
         addresses = json.loads(first)
         intake = addresses["intake"]
         say(f"deliverer: intake at {intake}, metrics at {addresses['telemetry']}/metrics")
-        say("the Spark job starts: 26,115 weather records, an alert for gusts and fog")
+        say("the Spark job starts: 26,115 weather records, an indication for gusts and fog")
         job = run_job(intake, folder / "spark.log")
         interrupt_pywbem(stack, pywbem, port=port, record=record, intake=intake)
         assert job.stdout is not None
@@ -247,7 +247,7 @@ def main() -> int:
         except DemoFailed as failure:
             say(f"FAILED: {failure}")
             return 1
-    say("every alert arrived, in order, nothing lost" if exact else "FAILED: counts are not exact")
+    say("every indication arrived, in order, nothing lost" if exact else "FAILED: counts are not exact")
     return 0 if exact else 1
 
 

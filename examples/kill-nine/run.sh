@@ -39,7 +39,7 @@ for name in "${listeners[@]}"; do
   first_line "$work/$name" $!
 done
 
-# Both are subscribed to all alerts. A failed delivery is tried again a second later.
+# Both are subscribed to all indications. A failed delivery is tried again a second later.
 resource() { # KIND NAME SPEC
   jq -nc --arg kind "$1" --arg name "$2" --argjson spec "$3" \
     '{apiVersion: "pillion.dev/v1alpha1", $kind, metadata: {$name}, $spec}'

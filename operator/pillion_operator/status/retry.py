@@ -30,7 +30,7 @@ def retry_condition(
         message = "A listener may be down for ten minutes and more before anything is lost."
         return Condition("RetryTooShort", "False", "TimeToAct", message)
     early = after < ALERT_SECONDS
-    alert = f", before an alert can fire ({ALERT_SECONDS:g} s)" if early else ""
+    alert = f", before a Prometheus alert can fire ({ALERT_SECONDS:g} s)" if early else ""
     return Condition(
         "RetryTooShort",
         "True",

@@ -116,7 +116,7 @@ def duplicate_window(configuration: Configuration, durability: Durability) -> fl
 
 
 def loses_before_alert(destinations: Iterable[ListenerDestination]) -> str | None:
-    """Return a warning about destinations whose written retry discards before an alert can fire."""
+    """Warn of destinations whose written retry discards before a Prometheus alert can fire."""
     early = []
     for one in destinations:
         lifetime = effective_lifetime(one, Durability.MEMORY)
@@ -127,7 +127,7 @@ def loses_before_alert(destinations: Iterable[ListenerDestination]) -> str | Non
         return None
     named = ", ".join(sorted(early)[:_MOST_NAMES]) + (", …" if len(early) > _MOST_NAMES else "")
     return (
-        "a listener that is down loses its first indication before an alert can fire, which takes "
-        f"{ALERT_SECONDS:g} s: {named}. Remove the retry fields and indicationLifetimeSeconds, or "
+        "a listener that is down loses its first indication before a Prometheus alert can fire, "
+        f"which takes {ALERT_SECONDS:g} s: {named}. Remove the retry fields and indicationLifetimeSeconds, or "
         "raise them"
     )

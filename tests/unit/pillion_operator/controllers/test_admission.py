@@ -95,9 +95,9 @@ def test_gateways_and_selectors_are_warned_of(judge: Judge) -> None:
 
 def test_a_retry_shorter_than_the_alert_is_warned_of(judge: Judge) -> None:
     short = {"attempts": 1, "intervalSeconds": 5}
-    assert "before an alert can fire" in opinion(judge, destination(retry=short)).warnings[0]
+    assert "before a Prometheus alert can fire" in opinion(judge, destination(retry=short)).warnings[0]
     hasty = service(deliveryRetryAttempts=1, deliveryRetryIntervalSeconds=5)
-    assert "before an alert can fire" in opinion(judge, hasty).warnings[0]
+    assert "before a Prometheus alert can fire" in opinion(judge, hasty).warnings[0]
 
 
 def mof_from(*names: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def test_a_retry_that_is_shorter_than_the_alert_says_so(
     assert said(destination, default=service) == ("True", "ShorterThanAlert")
     condition = retry_condition(destination, {"default": service})
     assert condition is not None
-    assert "before an alert can fire (75 s)" in condition.message
+    assert "before a Prometheus alert can fire (75 s)" in condition.message
 
 
 @pytest.mark.parametrize(
