@@ -2,10 +2,10 @@
 
     make demo
 
-A PySpark job reads 26,115 weather records, publishes 514 indications, and hands them to a deliverer that
-runs on the resource files beside this one. Half-way, pywbem's listener is stopped, and brought
-back when the deliverer has tried it again in vain. Exits 0 only if each listener has every indication,
-in order, and nothing was discarded.
+A PySpark job reads 26,115 weather records, and publishes 514 indications to a deliverer that runs
+on the resource files beside this one. Half-way, pywbem's listener is stopped. It starts again when
+two retries have failed. Exits 0 only if each listener has every indication, in order, and nothing
+was discarded.
 """
 
 import json
@@ -247,7 +247,11 @@ def main() -> int:
         except DemoFailed as failure:
             say(f"FAILED: {failure}")
             return 1
-    say("every indication arrived, in order, nothing lost" if exact else "FAILED: counts are not exact")
+    say(
+        "every indication arrived, in order, nothing lost"
+        if exact
+        else "FAILED: counts are not exact"
+    )
     return 0 if exact else 1
 
 

@@ -1,4 +1,4 @@
-r"""Publishes indications of dangerous weather as its records arrive: by a stream, with a checkpoint.
+r"""Publishes indications of dangerous weather as records arrive: by a stream, with a checkpoint.
 
 Watches a folder for CSV files of hourly records, one file to a micro-batch. With --fill it first
 puts the year 2013 there, a file for each month, unless some are there already. Stopped at whatever
@@ -47,7 +47,9 @@ def fill(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Publish indications of dangerous weather as it arrives.")
+    parser = argparse.ArgumentParser(
+        description="Publish indications of dangerous weather as it arrives."
+    )
     parser.add_argument("--folder", type=Path, required=True, help="where CSV files arrive")
     parser.add_argument("--checkpoint", required=True, help="where the stream keeps its place")
     parser.add_argument("--fill", action="store_true", help="put the weather of 2013 there first")

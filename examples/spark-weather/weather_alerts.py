@@ -5,7 +5,8 @@ CIM_AlertIndication where gusts passed 40 mph or one could see less than a mile:
 
     python weather_alerts.py --url http://127.0.0.1:8288
 
-Running it twice publishes nothing twice: an indication's identity is its airport and hour, not the run.
+Running it twice publishes nothing twice: an indication's identity is its airport and hour, not the
+run.
 For a larger job, --copies N has N years of the same weather, told apart in their identities.
 """
 

@@ -128,6 +128,6 @@ def loses_before_alert(destinations: Iterable[ListenerDestination]) -> str | Non
     named = ", ".join(sorted(early)[:_MOST_NAMES]) + (", …" if len(early) > _MOST_NAMES else "")
     return (
         "a listener that is down loses its first indication before a Prometheus alert can fire, "
-        f"which takes {ALERT_SECONDS:g} s: {named}. Remove the retry fields and indicationLifetimeSeconds, or "
-        "raise them"
+        f"which takes {ALERT_SECONDS:g} s: {named}. Remove the retry fields and "
+        "indicationLifetimeSeconds, or raise them"
     )

@@ -18,7 +18,7 @@ from pillion_sidecar.intake.decoding import decode_object
 from support.manual import DOCS, PAGES, blocks, codes, table
 
 SCHEMA = load_schema()
-_COMMAND = re.compile(r"(?:^|\| *|\|\n *)(pillion [^|\n]+)", re.MULTILINE)
+_COMMAND = re.compile(r"(?:^ *|\| *|\|\n *)(pillion [^|\n]+)", re.MULTILINE)
 
 
 def of_each_page(language: str) -> list[object]:

@@ -95,7 +95,8 @@ def test_gateways_and_selectors_are_warned_of(judge: Judge) -> None:
 
 def test_a_retry_shorter_than_the_alert_is_warned_of(judge: Judge) -> None:
     short = {"attempts": 1, "intervalSeconds": 5}
-    assert "before a Prometheus alert can fire" in opinion(judge, destination(retry=short)).warnings[0]
+    (warning,) = opinion(judge, destination(retry=short)).warnings[:1]
+    assert "before a Prometheus alert can fire" in warning
     hasty = service(deliveryRetryAttempts=1, deliveryRetryIntervalSeconds=5)
     assert "before a Prometheus alert can fire" in opinion(judge, hasty).warnings[0]
 

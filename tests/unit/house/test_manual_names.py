@@ -1,0 +1,49 @@
+"""Commands, metrics, Prometheus alerts and conditions that a page names in a sentence exist."""
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pillion_cli.main import command_parser, load
+from pillion_operator.status.conditions import OUR_TYPES
+from support.house import ROOT
+from support.manual import PAGES
+
+ALL_PAGES = [*PAGES, ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md"]
+RULES = yaml.safe_load((ROOT / "charts/pillion/files/alerts.yaml").read_text(encoding="utf-8"))
+ALERTS = {rule["alert"] for group in RULES["groups"] for rule in group["rules"]}
+each_page = pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+
+
+def words(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a parser, and the values of arguments that have a choice."""
+    found: set[str] = set()
+    for action in parser._actions:
+        found |= {*action.option_strings, *map(str, action.choices or ())}
+    return found
+
+
+@each_page
+def test_a_command_in_a_sentence_is_a_command(page: Path) -> None:
+    for found in re.findall(r"`(pillion [a-z][^`]*)`", page.read_text(encoding="utf-8")):
+        _pillion, name, *arguments = shlex.split(found)
+        known = words(command_parser(name, load(name)))
+        # Values of options and names of files may be anything.
+        assert {one for one in arguments if one.startswith("--")} <= known, found
+        assert name != "journal" or not arguments or arguments[0] in known, found
+
+
+@each_page
+def test_a_prometheus_alert_on_a_page_is_a_rule_of_the_chart(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"\bPillion[A-Z][A-Za-z]+\b", text)) <= ALERTS
+
+
+@each_page
+def test_a_condition_that_a_command_waits_for_is_one_of_ours(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"--for=condition=(\w+)", text)) <= OUR_TYPES
