@@ -15,9 +15,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from pillion_cim.schema import load_schema
-from pillion_operator.certificates.authority import not_after
-from pillion_operator.certificates.tls import KeyPair, ReloadingTLS
-from pillion_operator.certificates.webhook import CertificateFolder, CertificateKeeper
+from pillion_operator.certificates.authority import KeyPair
+from pillion_operator.certificates.webhook import CertificateKeeper, loaded, serve_folder
 from pillion_operator.clock import Clock, SystemClock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.connecting import connect
@@ -35,6 +34,7 @@ from pillion_operator.store import Store, key_of, version_of
 from pillion_operator.telemetry.metrics import Family, Metrics
 from pillion_operator.telemetry.server import WatchHealth, telemetry_app
 from pillion_operator.watching import WATCHED, watch
+from pillion_sidecar.auth.tls import ServingTLS
 from pillion_sidecar.connections import Connection, HTTPLog
 
 logger = logging.getLogger("pillion.operator")
@@ -60,7 +60,7 @@ class Operator:
         self._health = WatchHealth(
             (kind.plural for kind, _ in WATCHED), monotonic=self._clock.monotonic
         )
-        self._tls = ReloadingTLS()
+        self._tls = ServingTLS()
         self._waits_for: str | None = "the API server has not been asked yet"
         #: How often a watch of each kind (plural) has begun.
         self._watches: Counter[str] = Counter()
@@ -267,8 +267,7 @@ class Operator:
             admission=await self._admission(),
         )
         if settings.certificates is not None:
-            folder = CertificateFolder(settings.certificates, use=self._use, clock=self._clock)
-            tasks.create_task(folder.run())
+            tasks.create_task(serve_folder(settings.certificates, use=self._use, clock=self._clock))
         else:
             keeper = CertificateKeeper(
                 api=api,
@@ -289,11 +288,12 @@ class Operator:
         return Admission(store=self._store, parsing=parsing, judge=judge)
 
     async def _use(self, pair: KeyPair) -> None:
-        await self._tls.use(pair)
-        self._metrics.certificate_expiry.set(not_after(pair.certificate))
+        certificate = await asyncio.to_thread(loaded, pair)
+        self._tls.use(certificate)
+        self._metrics.certificate_expiry.set(certificate.expires)
 
     async def _serve(
-        self, app: web.Application, address: Address, *, tls: ReloadingTLS | None = None
+        self, app: web.Application, address: Address, *, tls: ServingTLS | None = None
     ) -> str:
         log = HTTPLog(logging.getLogger("pillion.http"), {})
         runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=ANSWER_SECONDS)
@@ -319,7 +319,7 @@ class Operator:
         return self._waits_for
 
     def _webhook_problem(self) -> str | None:
-        if self._settings.webhook is None or self._tls.loaded:
+        if self._settings.webhook is None or self._tls.has_certificate:
             return None
         return "the webhook has no certificate yet"
 

@@ -141,7 +141,7 @@ class GatewayAccess:
         self._followed.append(
             Following(
                 (files.certificate, files.key),
-                read=partial(read_certificate, files),
+                read=partial(read_certificate, files.certificate, files.key),
                 changed=partial(self._use_certificate, tls, files),
                 refused=partial(self._refuse_certificate, files),
             )

@@ -10,8 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
-from pillion_operator.certificates.authority import parsed
-from pillion_operator.certificates.tls import KeyPair
+from pillion_operator.certificates.authority import KeyPair, parsed
 
 PEM = serialization.Encoding.PEM
 LIFE = datetime.timedelta(days=365)

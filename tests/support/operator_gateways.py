@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pillion_operator.certificates.authority import Authority, must_be_signed
+from pillion_operator.certificates.authority import Authority, KeyPair, must_be_signed
 from pillion_operator.certificates.gateways import hosts
 from pillion_operator.certificates.secret_store import decoded
-from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.store import Key
 from support.operator_world import NAMESPACE, World

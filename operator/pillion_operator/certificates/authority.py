@@ -9,7 +9,7 @@ import datetime
 import ipaddress
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from cryptography import x509
@@ -17,8 +17,6 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
-
-from pillion_operator.certificates.tls import KeyPair
 
 #: In seconds.
 CA_SECONDS = 10 * 365 * 86_400
@@ -53,8 +51,17 @@ class BadMaterial(ValueError): ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPair:
+    """A certificate with its chain and its private key, in PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """The signing CA and the other trusted ones. A CA's chain follows its certificate."""
+    """The content of one Secret: the signing CA, the other trusted ones, and a certificate. A CA's
+    chain follows its certificate."""
 
     ca: KeyPair
     #: Trusted already; signs next.
@@ -65,6 +72,8 @@ class Authority:
     previous_ca: bytes | None = None
     #: When the trust in a deleted CA ends, in seconds since the epoch; 0: none was deleted.
     until: int = 0
+    #: The certificate of the webhook; each gateway has its own in another Secret.
+    serving: KeyPair | None = None
 
     def bundle(self) -> bytes:
         following = None if self.next_ca is None else self.next_ca.certificate
@@ -79,6 +88,8 @@ class Authority:
             data[PREVIOUS_CERTIFICATE] = self.previous_ca
         if self.until:
             data[UNTIL] = str(self.until).encode()
+        if self.serving is not None:
+            data |= {CERTIFICATE: self.serving.certificate, KEY: self.serving.key}
         return data
 
     @classmethod
@@ -100,6 +111,7 @@ class Authority:
             since=since,
             previous_ca=previous,
             until=until,
+            serving=pair_in(data, CERTIFICATE, KEY) if {CERTIFICATE, KEY} & data.keys() else None,
         )
 
 

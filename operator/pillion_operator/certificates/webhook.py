@@ -5,22 +5,21 @@ a mounted folder."""
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pillion_operator.certificates.authority import (
     CERTIFICATE,
     KEY,
     Authority,
-    BadMaterial,
+    KeyPair,
     must_be_signed,
-    pair_in,
     renewed_authority,
     serving_certificate,
 )
-from pillion_operator.certificates.secret_store import Found, KeptSecret
-from pillion_operator.certificates.tls import BadKeyPair, KeyPair
+from pillion_operator.certificates.secret_store import AuthoritySecret, Found
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.types import (
@@ -30,6 +29,8 @@ from pillion_operator.cluster.types import (
     ResourceType,
 )
 from pillion_operator.settings import WebhookSettings
+from pillion_sidecar.auth.tls import Certificate, read_certificate
+from pillion_sidecar.filewatch import Unusable
 
 logger = logging.getLogger("pillion.operator")
 
@@ -47,38 +48,17 @@ PATIENCE = 2 * INTERVAL
 #: the operator, and pods created before caBundle is written are missed.
 GRACE = 3.0
 
-#: Raises BadKeyPair.
+#: Raises Unusable.
 Use = Callable[[KeyPair], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
-    authority: Authority
-    serving: KeyPair
-
-    def bundle(self) -> bytes:
-        return self.authority.bundle()
-
-    def to_data(self) -> dict[str, bytes]:
-        serving = {CERTIFICATE: self.serving.certificate, KEY: self.serving.key}
-        return serving | self.authority.to_data()
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, bytes]) -> "Material":
-        """Reverse ``to_data``; raises BadMaterial."""
-        authority = Authority.from_data(data)
-        return cls(authority=authority, serving=pair_in(data, CERTIFICATE, KEY))
-
-
-def renewed(material: Material | None, *, hosts: Sequence[str], now: float) -> Material:
-    """Return the material for ``now`` (seconds since the epoch); the same object if nothing is due.
-    Both CA and certificate are renewed at two thirds of their lives."""
-    known = None if material is None else material.authority
-    authority = renewed_authority(known, name=CA_NAME, now=now)
-    if material is None or must_be_signed(material.serving, authority.ca, hosts=hosts, now=now):
-        serving = serving_certificate(authority.ca, name=NAME, hosts=hosts, now=now)
-        return Material(authority=authority, serving=serving)
-    return material if authority is known else replace(material, authority=authority)
+def renewed(authority: Authority | None, *, hosts: Sequence[str], now: float) -> Authority:
+    """Return the CA and the certificate for ``now`` (seconds since the epoch); the same object if
+    nothing is due. Both are renewed at two thirds of their lives."""
+    new = renewed_authority(authority, name=CA_NAME, now=now)
+    if new.serving is None or must_be_signed(new.serving, new.ca, hosts=hosts, now=now):
+        return replace(new, serving=serving_certificate(new.ca, name=NAME, hosts=hosts, now=now))
+    return new
 
 
 class CertificateKeeper:
@@ -98,8 +78,12 @@ class CertificateKeeper:
         """``hosts`` defaults to the Service's name and those of ``settings``."""
         self._api = api
         self._settings = settings
-        self._kept = KeptSecret(
-            api, namespace=namespace, name=settings.secret, type="kubernetes.io/tls"
+        self._kept = AuthoritySecret(
+            api,
+            namespace=namespace,
+            name=settings.secret,
+            type="kubernetes.io/tls",
+            bad="bad-certificate",
         )
         self._leads = leads
         self._use = use
@@ -120,7 +104,7 @@ class CertificateKeeper:
         while True:
             try:
                 await self.look()
-            except (*FAILURES, BadKeyPair) as error:
+            except (*FAILURES, Unusable) as error:
                 logger.warning(
                     "the webhook's certificate could not be refreshed: %s; it is tried again",
                     error,
@@ -149,17 +133,17 @@ class CertificateKeeper:
         """Renew what is due if this replica writes, and serve the certificate of the Secret. On
         every replica, trust comes first: caBundle has the CA before its certificate is served."""
         found = await self._kept.read()
-        material = self._read(found)
+        authority = self._kept.authority(found)
         self._led = self._leads()
         self._writes = self._led or self._is_left_alone()
         if self._writes:
-            material = await self._renew(found, material)
-        if material is None:
+            authority = await self._renew(found, authority)
+        if authority is None or authority.serving is None:
             return
-        trusted = await self._publish(material.bundle())
-        if trusted and material.serving != self._shown:
-            await self._use(material.serving)
-            self._shown = material.serving
+        trusted = await self._publish(authority.bundle())
+        if trusted and authority.serving != self._shown:
+            await self._use(authority.serving)
+            self._shown = authority.serving
 
     def _is_left_alone(self) -> bool:
         """Whether a leader that keeps certificates would have written the Secret by now. An error
@@ -179,26 +163,12 @@ class CertificateKeeper:
             )
         return alone
 
-    def _read(self, found: Found) -> Material | None:
-        if not found.data:
-            return None
-        try:
-            return Material.from_data(found.data)
-        except BadMaterial as error:
-            logger.warning(
-                "Secret %s: %s; the leader makes a new CA and certificate",
-                self._kept,
-                error,
-                extra={"event": "bad-certificate"},
-            )
-            return None
-
-    async def _renew(self, found: Found, material: Material | None) -> Material | None:
+    async def _renew(self, found: Found, authority: Authority | None) -> Authority | None:
         """Write what is due; None if another replica has written first."""
         # In a thread: making keys and signing block for milliseconds.
-        new = await asyncio.to_thread(renewed, material, hosts=self._hosts, now=self._clock.time())
-        if new is material:
-            return material
+        new = await asyncio.to_thread(renewed, authority, hosts=self._hosts, now=self._clock.time())
+        if new is authority:
+            return authority
         if not await self._kept.write(found, new.to_data()):
             return None
         logger.info(
@@ -288,32 +258,35 @@ def bundle_patch(configuration: Object, *, bundle: str) -> list[Object]:
     return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *writes]
 
 
-class CertificateFolder:
-    def __init__(self, path: Path, *, use: Use, clock: Clock) -> None:
-        self._path = path
-        self._use = use
-        self._clock = clock
-        self._shown: KeyPair | None = None
+async def serve_folder(folder: Path, *, use: Use, clock: Clock) -> None:
+    """Serve the certificate of a folder, and each change of it."""
+    shown: KeyPair | None = None
+    while True:
+        try:
+            pair = await asyncio.to_thread(_read_pair, folder)
+            if pair != shown:
+                await use(pair)
+                shown = pair
+        except (OSError, Unusable) as error:
+            logger.warning(
+                "the webhook's certificate in %s could not be loaded: %s; it is tried again",
+                folder,
+                error,
+                extra={"event": "certificate-failed"},
+            )
+        await clock.sleep(EAGER_INTERVAL if shown is None else INTERVAL)
 
-    async def run(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except (OSError, BadKeyPair) as error:
-                logger.warning(
-                    "the webhook's certificate in %s could not be loaded: %s; it is tried again",
-                    self._path,
-                    error,
-                    extra={"event": "certificate-failed"},
-                )
-            await self._clock.sleep(EAGER_INTERVAL if self._shown is None else INTERVAL)
 
-    async def look(self) -> None:
-        pair = await asyncio.to_thread(self._read)
-        if pair != self._shown:
-            await self._use(pair)
-            self._shown = pair
+def _read_pair(folder: Path) -> KeyPair:
+    certificate, key = folder / CERTIFICATE, folder / KEY
+    return KeyPair(certificate=certificate.read_bytes(), key=key.read_bytes())
 
-    def _read(self) -> KeyPair:
-        certificate, key = self._path / CERTIFICATE, self._path / KEY
-        return KeyPair(certificate=certificate.read_bytes(), key=key.read_bytes())
+
+def loaded(pair: KeyPair) -> Certificate:
+    """Raises Unusable."""
+    # ssl reads only files. The folder is private and removed at once.
+    with tempfile.TemporaryDirectory(prefix="pillion-") as folder:
+        certificate, key = Path(folder) / CERTIFICATE, Path(folder) / KEY
+        certificate.write_bytes(pair.certificate)
+        key.write_bytes(pair.key)
+        return read_certificate(certificate, key)

@@ -1,12 +1,12 @@
-"""The serving certificate of intake: a change applies to new connections."""
+"""The serving certificate of a listener: a change applies to new connections."""
 
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography import x509
 
 from pillion_sidecar.filewatch import Unusable, read_bounded
-from pillion_sidecar.settings import TLSFiles
 
 MAXIMUM_BYTES = 1 << 20
 
@@ -18,23 +18,23 @@ class Certificate:
     expires: float
 
 
-def read_certificate(files: TLSFiles) -> Certificate:
+def read_certificate(certificate: Path, key: Path) -> Certificate:
     """Raises :class:`Unusable`."""
-    content = read_bounded(files.certificate, maximum=MAXIMUM_BYTES)
-    read_bounded(files.key, maximum=MAXIMUM_BYTES)
+    content = read_bounded(certificate, maximum=MAXIMUM_BYTES)
+    read_bounded(key, maximum=MAXIMUM_BYTES)
     try:
         expires = x509.load_pem_x509_certificates(content)[0].not_valid_after_utc.timestamp()
     except ValueError:
-        raise Unusable(f"{files.certificate}: no certificate in PEM") from None
+        raise Unusable(f"{certificate}: no certificate in PEM") from None
     context = _context()
     try:
         # No password: openssl would ask for one at the terminal.
-        context.load_cert_chain(files.certificate, files.key, password=lambda: b"")
+        context.load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
         # openssl's reason names its functions, and nothing of the key.
         reason = getattr(error, "reason", None) or type(error).__name__
         raise Unusable(
-            f"{files.key}: does not go with {files.certificate}, or is no key in PEM ({reason})"
+            f"{key}: does not go with {certificate}, or is no key in PEM ({reason})"
         ) from None
     return Certificate(context, expires)
 

@@ -14,11 +14,11 @@ from pillion_operator.certificates.authority import (
     OVERLAP,
     SERVING_SECONDS,
     STEP,
+    KeyPair,
     must_be_signed,
     not_after,
 )
 from pillion_operator.certificates.gateways import GatewayAuthority, hosts
-from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applied, Applier, Repair
 from pillion_operator.cluster.issuer import IssuerKeeper

@@ -19,9 +19,8 @@ from cluster.webhooks import (
     pods_until,
     serving,
 )
-from pillion_operator.certificates.authority import CA_SECONDS, OVERLAP
-from pillion_operator.certificates.tls import KeyPair, ReloadingTLS
-from pillion_operator.certificates.webhook import CertificateKeeper, Material, renewed
+from pillion_operator.certificates.authority import CA_SECONDS, OVERLAP, KeyPair
+from pillion_operator.certificates.webhook import CertificateKeeper, loaded, renewed
 from pillion_operator.clock import SystemClock
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import (
@@ -39,6 +38,7 @@ from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.settings import DelivererDefaults, WebhookSettings
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics
+from pillion_sidecar.auth.tls import ServingTLS
 from support.operator_time import FakeClock
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]
@@ -57,10 +57,14 @@ class Bench:
         self.namespace = namespace
         self.services = ListedServices(api, namespace)
         self.metrics = Metrics(version="1")
-        self.tls = ReloadingTLS()
-        self.material: Material = renewed(None, hosts=HOSTS, now=time.time())
+        self.tls = ServingTLS()
+        self.material = renewed(None, hosts=HOSTS, now=time.time())
         self._stack = stack
         self._registered: list[str] = []
+
+    def use(self, tls: ServingTLS) -> None:
+        assert self.material.serving is not None
+        tls.use(loaded(self.material.serving))
 
     async def serve(self, *, port: int = 0) -> str:
         """Serve the injecting webhook; returns its address."""
@@ -78,8 +82,8 @@ class Bench:
 
     async def serve_mesh(self, order: str) -> None:
         """Serve another injector, called in the order of its name, and register it."""
-        tls = ReloadingTLS()
-        await tls.use(self.material.serving)
+        tls = ServingTLS()
+        self.use(tls)
         url = await self._stack.enter_async_context(serving(mesh_injector("mesh"), tls.context))
         await self.register(order, url)
 
@@ -95,7 +99,7 @@ class Bench:
 
     async def start(self) -> None:
         """Serve and register, and wait until the API server asks."""
-        await self.tls.use(self.material.serving)
+        self.use(self.tls)
         await self.register("p", await self.serve())
         await self.injected("first", labels={"pillion.dev/inject": "true"})
 
@@ -256,7 +260,7 @@ async def test_certificates_are_renewed_and_rotated_while_the_webhook_serves(
     shown: list[KeyPair] = []
 
     async def use(pair: KeyPair) -> None:
-        await bench.tls.use(pair)
+        bench.tls.use(loaded(pair))
         shown.append(pair)
 
     name = await bench.register("p", await bench.serve(), bundle=b"")
@@ -366,7 +370,7 @@ async def make_missed(bench: Bench, policy: str) -> list[str]:
 
 async def bring_up(bench: Bench) -> None:
     """The webhook can be asked from now on."""
-    await bench.tls.use(bench.material.serving)
+    bench.use(bench.tls)
     probe = await bench.injected("probe", labels={"pillion.dev/inject": "web"})
     assert probe["metadata"]["labels"]["pillion.dev/deliverer"] == "web"
 

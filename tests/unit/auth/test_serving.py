@@ -49,30 +49,30 @@ def test_certificate_and_key_are_read_with_their_expiry(
 ) -> None:
     until = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
     issue(authority, files, until=until)
-    assert read_certificate(files).expires == until.timestamp()
+    assert read_certificate(files.certificate, files.key).expires == until.timestamp()
 
 
 def test_a_pair_that_cannot_serve_is_refused_by_name(
     authority: trustme.CA, files: TLSFiles
 ) -> None:
     with pytest.raises(Unusable, match=r"tls\.crt: No such file"):
-        read_certificate(files)
+        read_certificate(files.certificate, files.key)
     issue(authority, files)
     other = authority.issue_cert("localhost").private_key_pem.bytes()
     good = files.key.read_bytes()
     for key in (b"", b"no key", good[:-40], other):
         files.key.write_bytes(key)
         with pytest.raises(Unusable, match=r"tls\.key: does not go with .*tls\.crt") as caught:
-            read_certificate(files)
+            read_certificate(files.certificate, files.key)
         assert good.decode()[40:80] not in str(caught.value)
     files.key.unlink()
     with pytest.raises(Unusable, match=r"tls\.key: No such file"):
-        read_certificate(files)
+        read_certificate(files.certificate, files.key)
     for certificate in (b"", b"no certificate", b"\xff" * 100):
         files.certificate.write_bytes(certificate)
         files.key.write_bytes(good)
         with pytest.raises(Unusable, match=r"tls\.crt: no certificate in PEM"):
-            read_certificate(files)
+            read_certificate(files.certificate, files.key)
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
@@ -83,7 +83,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
     sealed = BestAvailableEncryption(b"secret")
     files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, sealed))
     with pytest.raises(Unusable, match=r"tls\.key: "):
-        read_certificate(files)
+        read_certificate(files.certificate, files.key)
 
 
 # ---------------------------------------------------------------------- over a socket
@@ -91,7 +91,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
 
 async def renew(tls: ServingTLS, files: TLSFiles) -> None:
     """Have the certificate in the files shown."""
-    tls.use(await asyncio.to_thread(read_certificate, files))
+    tls.use(await asyncio.to_thread(read_certificate, files.certificate, files.key))
 
 
 @asynccontextmanager
@@ -180,7 +180,7 @@ async def test_another_certificate_is_for_new_connections_and_the_old_ones_go_on
 
 def test_older_versions_of_tls_are_refused(authority: trustme.CA, files: TLSFiles) -> None:
     issue(authority, files)
-    for context in (ServingTLS().context, read_certificate(files).context):
+    for context in (ServingTLS().context, read_certificate(files.certificate, files.key).context):
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 

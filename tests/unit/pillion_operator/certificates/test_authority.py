@@ -16,6 +16,7 @@ from pillion_operator.certificates.authority import (
     STEP,
     Authority,
     BadMaterial,
+    KeyPair,
     due,
     given_ca,
     must_be_signed,
@@ -26,7 +27,6 @@ from pillion_operator.certificates.authority import (
     replaced_authority,
     serving_certificate,
 )
-from pillion_operator.certificates.tls import KeyPair
 from support.certificates import authority_of
 
 NOW = 1_800_000_000.0

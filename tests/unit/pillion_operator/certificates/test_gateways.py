@@ -15,12 +15,12 @@ from pillion_operator.certificates.authority import (
     SKEW,
     STEP,
     Authority,
+    KeyPair,
     new_ca,
     not_after,
 )
 from pillion_operator.certificates.gateways import INTERVAL, RETRY, GatewayAuthority
 from pillion_operator.certificates.secret_store import decoded, encoded
-from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.api import ApiError
 from pillion_operator.cluster.types import SECRET
 from support.in_background import in_background

@@ -9,22 +9,27 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.certificates.authority import CA_SECONDS, OVERLAP, SERVING_SECONDS
-from pillion_operator.certificates.tls import BadKeyPair, KeyPair
+from pillion_operator.certificates.authority import (
+    CA_SECONDS,
+    OVERLAP,
+    SERVING_SECONDS,
+    Authority,
+    KeyPair,
+)
 from pillion_operator.certificates.webhook import (
     EAGER_INTERVAL,
     GRACE,
     INTERVAL,
     PATIENCE,
-    CertificateFolder,
     CertificateKeeper,
-    Material,
     bundle_patch,
     renewed,
+    serve_folder,
 )
 from pillion_operator.cluster.api import ApiError
 from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET, VALIDATING_WEBHOOK
 from pillion_operator.settings import WebhookSettings
+from pillion_sidecar.filewatch import Unusable
 from support.in_background import in_background
 from support.injection import MemoryApi
 from support.operator_time import FakeClock
@@ -77,7 +82,7 @@ def configuration(*bundles: str) -> Any:
 
 def stored(api: MemoryApi) -> Any:
     data = api.objects[PLACE]["data"]
-    return Material.from_data({name: base64.b64decode(value) for name, value in data.items()})
+    return Authority.from_data({name: base64.b64decode(value) for name, value in data.items()})
 
 
 def trusted(api: MemoryApi) -> set[bytes]:
@@ -153,10 +158,10 @@ async def test_a_ca_is_rotated_with_its_successor_trusted_first(
     await replica.keeper.look()
     overlapping = stored(api)
     assert trusted(api) == {overlapping.bundle()}
-    assert overlapping.authority.next_ca is not None
+    assert overlapping.next_ca is not None
     clock.skip(OVERLAP)
     await replica.keeper.look()
-    assert stored(api).authority.ca == overlapping.authority.next_ca
+    assert stored(api).ca == overlapping.next_ca
     assert replica.shown[-1] == stored(api).serving
 
 
@@ -450,10 +455,10 @@ async def test_a_folder_is_followed(
 
     async def use(pair: KeyPair) -> None:
         if pair.key == b"bad":
-            raise BadKeyPair("tls.crt and tls.key cannot be used")
+            raise Unusable("tls.crt and tls.key cannot be used")
         shown.append(pair)
 
-    async with in_background(CertificateFolder(tmp_path, use=use, clock=clock).run()):
+    async with in_background(serve_folder(tmp_path, use=use, clock=clock)):
         await clock.until_sleeping()
         assert "tls.crt" in caplog.text
         for key, interval in ((b"1", EAGER_INTERVAL), (b"bad", INTERVAL), (b"2", INTERVAL)):

@@ -10,8 +10,10 @@ import pytest
 import pytest_asyncio
 from cryptography import x509
 
-from pillion_operator.certificates.tls import BadKeyPair, KeyPair, ReloadingTLS
-from pillion_operator.certificates.webhook import renewed
+from pillion_operator.certificates.authority import KeyPair
+from pillion_operator.certificates.webhook import loaded, renewed
+from pillion_sidecar.auth.tls import ServingTLS
+from pillion_sidecar.filewatch import Unusable
 
 
 def material() -> Any:
@@ -21,7 +23,7 @@ def material() -> Any:
 class Server:
     """Echoes lines over TLS."""
 
-    def __init__(self, tls: ReloadingTLS, port: int) -> None:
+    def __init__(self, tls: ServingTLS, port: int) -> None:
         self.tls = tls
         self._port = port
 
@@ -54,14 +56,14 @@ async def server() -> AsyncIterator[Server]:
             writer.write(line)
         await close(writer)
 
-    tls = ReloadingTLS()
+    tls = ServingTLS()
     listening = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=tls.context)
     async with listening:
         yield Server(tls, listening.sockets[0].getsockname()[1])
 
 
 async def test_before_the_first_certificate_no_handshake_succeeds(server: Server) -> None:
-    assert not server.tls.loaded
+    assert not server.tls.has_certificate
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         await server.connect(material().bundle())
 
@@ -70,11 +72,11 @@ async def test_new_connections_see_the_new_certificate_and_open_ones_live_on(
     server: Server,
 ) -> None:
     first, second = material(), material()
-    await server.tls.use(first.serving)
+    server.tls.use(loaded(first.serving))
     assert await server.shown(first.bundle()) == serial(first.serving)
     reader, writer = await server.connect(first.bundle())
 
-    await server.tls.use(second.serving)
+    server.tls.use(loaded(second.serving))
     assert await server.shown(second.bundle()) == serial(second.serving)
     writer.write(b"still here\n")
     assert await reader.readline() == b"still here\n"
@@ -89,13 +91,13 @@ async def test_a_certificate_that_cannot_be_used_leaves_the_one_before(
     server: Server, pair: KeyPair
 ) -> None:
     first = material()
-    await server.tls.use(first.serving)
-    with pytest.raises(BadKeyPair, match="cannot be used"):
-        await server.tls.use(pair)
+    server.tls.use(loaded(first.serving))
+    with pytest.raises(Unusable):
+        server.tls.use(loaded(pair))
     assert await server.shown(first.bundle()) == serial(first.serving)
 
 
-async def test_a_key_of_another_certificate_is_refused(server: Server) -> None:
+def test_a_key_of_another_certificate_is_refused() -> None:
     first, second = material(), material()
-    with pytest.raises(BadKeyPair):
-        await server.tls.use(KeyPair(certificate=first.serving.certificate, key=second.serving.key))
+    with pytest.raises(Unusable):
+        loaded(KeyPair(certificate=first.serving.certificate, key=second.serving.key))

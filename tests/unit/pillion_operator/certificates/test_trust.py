@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from pillion_operator.certificates.authority import new_ca, serving_certificate
+from pillion_operator.certificates.authority import KeyPair, new_ca, serving_certificate
 from pillion_operator.certificates.gateways import NOTHING, Trust, hosts, standing
-from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.ownership import belongs
 from pillion_operator.desired.objects import desired_objects
 from pillion_sidecar.config.rendered import pack, render
