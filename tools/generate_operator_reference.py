@@ -1,15 +1,11 @@
-"""Writes the operator's pages of ``docs/reference/``: metrics, log events and conditions.
+"""Writes the operator's pages of ``docs/reference/``: metrics, log events and conditions."""
 
-Metrics that are kept are asked of the registry. Those that are only read when Prometheus asks are
-made by calls such as ``GaugeMetricFamily("name", "what", labels=[…])``, and read from the source.
-"""
-
-import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client.metrics import Histogram, MetricWrapperBase
+from prometheus_client.registry import Collector
 
 from pillion_operator.telemetry.log_events import LOG_EVENTS
 from pillion_operator.telemetry.metrics import Metrics
@@ -18,8 +14,6 @@ from pillion_sidecar.config.schema.status import CONDITIONS, ConditionType, Told
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "operator" / "pillion_operator"
 PAGES = ROOT / "docs" / "reference"
-#: How a family that is made for one reading is called, and what type it is of.
-_FAMILIES = {"CounterMetricFamily": "counter", "GaugeMetricFamily": "gauge"}
 
 _METRICS_HEAD = """\
 # Metrics of the operator
@@ -70,46 +64,24 @@ class Metric:
     buckets: tuple[str, ...] = ()
 
 
-def kept() -> Iterator[Metric]:
-    """The metrics in the operator's registry."""
-    registry = Metrics(version="").registry
-    for collector in registry._collector_to_names:
-        assert isinstance(collector, MetricWrapperBase)
-        (family,) = collector.describe()
-        buckets: tuple[str, ...] = ()
-        if isinstance(collector, Histogram):
-            buckets = tuple(f"{bound:g}" for bound in collector._upper_bounds[:-1])
-        yield Metric(
-            name=_exposed(family.name, family.type),
-            type=family.type,
-            labels=tuple(collector._labelnames),
-            help=family.documentation,
-            buckets=buckets,
-        )
-
-
-def read_when_asked() -> Iterator[Metric]:
-    """The metrics that the source makes for one reading."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                continue
-            if node.func.id not in _FAMILIES:
-                continue
-            name, text = (ast.literal_eval(argument) for argument in node.args[:2])
-            named = {keyword.arg: keyword.value for keyword in node.keywords}
-            labels = ast.literal_eval(named["labels"]) if "labels" in named else ()
-            type_ = _FAMILIES[node.func.id]
-            yield Metric(name=_exposed(name, type_), type=type_, labels=tuple(labels), help=text)
-
-
-def _exposed(name: str, type_: str) -> str:
-    return f"{name}_total" if type_ == "counter" else name
-
-
 def metrics() -> list[Metric]:
     """All metrics of the operator, by name."""
-    return sorted([*kept(), *read_when_asked()])
+    return sorted(map(_described, Metrics(version="").registry._collector_to_names))
+
+
+def _described(collector: Collector) -> Metric:
+    assert isinstance(collector, MetricWrapperBase)
+    (family,) = collector.describe()
+    buckets: tuple[str, ...] = ()
+    if isinstance(collector, Histogram):
+        buckets = tuple(f"{bound:g}" for bound in collector._upper_bounds[:-1])
+    return Metric(
+        name=f"{family.name}_total" if family.type == "counter" else family.name,
+        type=family.type,
+        labels=tuple(collector._labelnames),
+        help=family.documentation,
+        buckets=buckets,
+    )
 
 
 def metrics_page() -> str:

@@ -6,13 +6,11 @@ import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
 
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from pillion_cim.schema import load_schema
 from pillion_operator.certificates.authority import KeyPair
@@ -31,7 +29,7 @@ from pillion_operator.leading import Leader
 from pillion_operator.resync import Resync
 from pillion_operator.settings import Address, OperatorSettings, WebhookSettings
 from pillion_operator.store import Store, key_of, version_of
-from pillion_operator.telemetry.metrics import Family, Metrics
+from pillion_operator.telemetry.metrics import Metrics
 from pillion_operator.telemetry.server import WatchHealth, telemetry_app
 from pillion_operator.watching import WATCHED, watch
 from pillion_sidecar.auth.tls import ServingTLS
@@ -60,6 +58,9 @@ class Operator:
         self._health = WatchHealth(
             (kind.plural for kind, _ in WATCHED), monotonic=self._clock.monotonic
         )
+        for kind, _ in WATCHED:
+            stalled = partial(self._health.stalled, kind.plural)
+            self._metrics.watch_stalled.labels(kind.plural).set_function(stalled)
         self._tls = ServingTLS()
         self._waits_for: str | None = "the API server has not been asked yet"
         #: How often a watch of each kind (plural) has begun.
@@ -83,9 +84,8 @@ class Operator:
         """
         configuration = await self._connect()
         async with ApiClient(configuration) as client:
-            api = Api(client)
+            api = Api(client, wrote=lambda verb: self._metrics.api_writes.labels(verb).inc())
             self._definitions = Definitions(api=api, store=self._store, clock=self._clock)
-            self._metrics.read(lambda: self._families(api))
             try:
                 await self._serve_telemetry()
                 async with asyncio.TaskGroup() as tasks:
@@ -167,14 +167,11 @@ class Operator:
                 self.telemetry_url,
                 extra={"event": "operator-started", "telemetry": self.telemetry_url},
             )
-            # A standby answers the webhook from its own store, and may become the leader at any
-            # time.
-            standing_by = resync.run(
-                self._settings.resync_interval, wanted=lambda: not self._leading
-            )
-            tasks.create_task(standing_by)
+            # Also of a standby: it answers the webhook from its own store, and may become the
+            # leader at any time.
+            tasks.create_task(resync.run(self._settings.resync_interval))
             tasks.create_task(self._definitions.run())
-            tasks.create_task(self._lead(api, resync))
+            tasks.create_task(self._lead(api))
 
     async def _fill(self, resync: Resync) -> None:
         while True:
@@ -191,10 +188,10 @@ class Operator:
                 self._waits_for = None
                 return
 
-    async def _lead(self, api: Api, resync: Resync) -> None:
+    async def _lead(self, api: Api) -> None:
         if self._settings.lease is None:
             self._set_leading(True)
-            await self._leader(api, resync).run()
+            await self._leader(api).run()
             return
         leadership = Leadership(
             api,
@@ -210,20 +207,15 @@ class Operator:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(leadership.hold())
                 leading = api.only_while(lambda: leadership.leading)
-                tasks.create_task(self._leader(leading, resync).run())
+                tasks.create_task(self._leader(leading).run())
         finally:
             # All writers have ended by now. After LeadershipLost a request may still be in flight
             # until the process ends, and nothing is released.
             await leadership.release()
 
-    def _leader(self, api: Api, resync: Resync) -> Leader:
+    def _leader(self, api: Api) -> Leader:
         return Leader(
-            self._settings,
-            api=api,
-            store=self._store,
-            resync=resync,
-            metrics=self._metrics,
-            clock=self._clock,
+            self._settings, api=api, store=self._store, metrics=self._metrics, clock=self._clock
         )
 
     def _set_leading(self, leading: bool) -> None:
@@ -250,7 +242,7 @@ class Operator:
         app = telemetry_app(
             self._metrics.registry,
             alive={"watches": self._health.problem},
-            ready={"cluster": self._cluster_problem, "webhook": self._webhook_problem},
+            ready={"cluster": lambda: self._waits_for, "webhook": self._webhook_problem},
         )
         self.telemetry_url = await self._serve(app, self._settings.telemetry)
 
@@ -315,28 +307,7 @@ class Operator:
         host, port = server.sockets[0].getsockname()[:2]
         return f"http{'s' if tls is not None else ''}://{host}:{port}"
 
-    def _cluster_problem(self) -> str | None:
-        return self._waits_for
-
     def _webhook_problem(self) -> str | None:
         if self._settings.webhook is None or self._tls.has_certificate:
             return None
         return "the webhook has no certificate yet"
-
-    def _families(self, api: Api) -> Iterator[Family]:
-        writes = CounterMetricFamily(
-            "pillion_operator_api_writes",
-            "Requests that write to the API server, by verb.",
-            labels=["verb"],
-        )
-        for verb, count in api.writes.items():
-            writes.add_metric([verb], count)
-        yield writes
-        stalled = GaugeMetricFamily(
-            "pillion_operator_watch_stalled",
-            "1 where no watch of a kind (plural) has begun for too long.",
-            labels=["kind"],
-        )
-        for kind, yes in self._health.stalled().items():
-            stalled.add_metric([kind], float(yes))
-        yield stalled

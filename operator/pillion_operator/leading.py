@@ -3,11 +3,9 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
-
-from prometheus_client.core import GaugeMetricFamily
 
 from pillion_cim.schema import load_schema
 from pillion_operator.certificates.gateways import GatewayAuthority
@@ -48,10 +46,9 @@ from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.poller import Client, Poller
 from pillion_operator.refresh import PodPoker
-from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Change, Key, Store, key_of, uid_of
-from pillion_operator.telemetry.metrics import Family, Metrics
+from pillion_operator.telemetry.metrics import Metrics
 from pillion_operator.tokens import token_key
 
 logger = logging.getLogger("pillion.operator")
@@ -71,14 +68,12 @@ class Leader:
         *,
         api: Api,
         store: Store,
-        resync: Resync,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._api = api
         self._store = store
-        self._resync = resync
         self._metrics = metrics
         self._clock = clock
         loop = asyncio.get_running_loop()
@@ -101,7 +96,8 @@ class Leader:
     async def lead(self, client: Client, *, token_key: bytes) -> None:
         """``client`` polls deliverers; their tokens are derived from ``token_key``."""
         context = self._context(client, token_key)
-        self._metrics.read(lambda: _families(context))
+        self._metrics.unreachable_deliverers.set_function(lambda: context.deliverers.unreachable)
+        self._metrics.queue_depth.set_function(lambda: context.queue.depth)
         engine = self._engine(context)
         # Before rendering: what is unknown would be left out of new services.
         await context.authority.look()
@@ -117,7 +113,6 @@ class Leader:
                 tasks.create_task(self._recorder.run())
                 tasks.create_task(context.authority.run())
                 tasks.create_task(context.issuer.run())
-                tasks.create_task(self._resync.run(self._settings.resync_interval))
                 if self._settings.webhook is not None:
                     tasks.create_task(context.missed.run())
         finally:
@@ -324,16 +319,3 @@ class Leader:
 
 def _served(change: Change) -> set[Key]:
     return labelled(change, DELIVERER_LABEL)
-
-
-def _families(context: Context) -> Iterator[Family]:
-    yield GaugeMetricFamily(
-        "pillion_operator_unreachable_deliverers",
-        "Deliverers whose queues the operator could not read when it last asked.",
-        value=context.deliverers.unreachable,
-    )
-    yield GaugeMetricFamily(
-        "pillion_operator_queue_depth",
-        "Objects that wait to be reconciled.",
-        value=context.queue.depth,
-    )

@@ -1,7 +1,6 @@
 """Lists the cluster: fills the store at the start, and repairs it periodically. A watch may miss
 deletions while it is cut (410 Gone): kopf then lists anew, but reports no missing object."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -36,19 +35,15 @@ class Resync:
         self._clock = clock
         self._missed = missed
         self._definitions = definitions
-        #: The store tracks changes for one listing at a time.
-        self._repairing = asyncio.Lock()
 
     async def fill(self) -> None:
         for kind, selector in WATCHED:
             await self._one(kind, selector, patience=0.0)
 
-    async def run(self, interval: float, *, wanted: Callable[[], bool] = lambda: True) -> None:
-        """Repair every ``interval`` seconds, if ``wanted`` then."""
+    async def run(self, interval: float) -> None:
+        """Repair every ``interval`` seconds."""
         while True:
             await self._clock.sleep(interval)
-            if not wanted():
-                continue
             try:
                 await self.repair()
             except FAILURES as error:
@@ -59,18 +54,18 @@ class Resync:
                 )
 
     async def repair(self) -> None:
-        """List everything, and add what the watches have missed."""
-        async with self._repairing:
-            for kind, selector in WATCHED:
-                wrong = await self._one(kind, selector, patience=PATIENCE)
-                if wrong:
-                    self._missed(kind.kind, len(wrong))
-                    logger.warning(
-                        "the watch of %s has missed %d changes; the listing corrects them",
-                        kind.plural,
-                        len(wrong),
-                        extra={"event": "watch-missed", "kind": kind.kind, "count": len(wrong)},
-                    )
+        """List everything, and add what the watches have missed. Only once at a time: the store
+        tracks changes for one listing."""
+        for kind, selector in WATCHED:
+            wrong = await self._one(kind, selector, patience=PATIENCE)
+            if wrong:
+                self._missed(kind.kind, len(wrong))
+                logger.warning(
+                    "the watch of %s has missed %d changes; the listing corrects them",
+                    kind.plural,
+                    len(wrong),
+                    extra={"event": "watch-missed", "kind": kind.kind, "count": len(wrong)},
+                )
 
     async def _one(self, kind: ResourceType, selector: str | None, *, patience: float) -> list[Key]:
         self._store.begin_listing()

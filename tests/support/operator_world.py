@@ -4,7 +4,7 @@ import asyncio
 import base64
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, cast
@@ -19,6 +19,7 @@ from pillion_operator.settings import DelivererDefaults, OperatorSettings
 from pillion_operator.store import Key, Store, key_of, version_of
 from pillion_operator.telemetry.metrics import Metrics
 from pillion_sidecar.config.addresses import AddressPolicy
+from support.in_background import in_background
 from support.operator_fakes import FakeApi, FakeDeliverer, FakeDeliverers, LoopClock
 
 NAMESPACE = "shop"
@@ -82,17 +83,15 @@ class World:
             self.settings,
             api=api,
             store=self.store,
-            resync=resync,
             metrics=self.metrics,
             clock=clock,
         )
-        leading = asyncio.create_task(self.operator.lead(self.deliverers, token_key=b"k" * 32))
-        try:
+        leading = self.operator.lead(self.deliverers, token_key=b"k" * 32)
+        async with (
+            in_background(leading),
+            in_background(resync.run(self.settings.resync_interval)),
+        ):
             yield self.operator
-        finally:
-            leading.cancel()
-            with suppress(asyncio.CancelledError):
-                await leading
 
     def _observe(self, event: str, body: Object) -> None:
         if event == "DELETED":

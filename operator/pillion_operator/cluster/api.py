@@ -53,17 +53,22 @@ class Api:
     """The API server. All methods raise ApiError when it refuses, and connection errors (see
     ``FAILURES``) when it is unreachable."""
 
-    def __init__(self, client: ApiClient, *, may_write: Callable[[], bool] = lambda: True) -> None:
-        """``may_write`` is checked before each write; False raises ApiError."""
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        wrote: Callable[[str], None] = lambda _verb: None,
+    ) -> None:
+        """``may_write`` is checked before each write; False raises ApiError. ``wrote`` is called
+        with the verb of each."""
         self._client = client
         self._may_write = may_write
-        self.writes = dict.fromkeys(("apply", "patch", "create", "replace", "delete"), 0)
+        self._wrote = wrote
 
     def only_while(self, may_write: Callable[[], bool]) -> "Api":
         """A copy for a caller that writes only while ``may_write`` returns True."""
-        other = Api(self._client, may_write=may_write)
-        other.writes = self.writes
-        return other
+        return Api(self._client, may_write=may_write, wrote=self._wrote)
 
     async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None:
         try:
@@ -111,7 +116,7 @@ class Api:
     async def apply(self, body: Object) -> Object:
         """Server-side apply; takes over fields of other owners."""
         metadata = body["metadata"]
-        self.writes["apply"] += 1
+        self._wrote("apply")
         return await self._request(
             "patch",
             type_of(body).path(metadata.get("namespace"), metadata["name"]),
@@ -132,7 +137,7 @@ class Api:
         """A JSON object is a merge patch, a list a JSON patch."""
         content_type = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH
         path = kind.path(namespace, name) + (f"/{subresource}" if subresource else "")
-        self.writes["patch"] += 1
+        self._wrote("patch")
         return await self._request("patch", path, body, content_type=content_type)
 
     async def create(
@@ -146,7 +151,7 @@ class Api:
         """``path`` names a subresource, such as a pod's eviction. With ``dry_run`` the API server
         only returns the object as admission would leave it."""
         place = namespace or body["metadata"].get("namespace")
-        self.writes["create"] += 1
+        self._wrote("create")
         return await self._request(
             "post",
             path or type_of(body).path(place),
@@ -157,7 +162,7 @@ class Api:
     async def replace(self, body: Object) -> Object:
         """With a resourceVersion, raises Conflict if the object has changed."""
         metadata = body["metadata"]
-        self.writes["replace"] += 1
+        self._wrote("replace")
         path = type_of(body).path(metadata.get("namespace"), metadata["name"])
         return await self._request("put", path, body)
 
@@ -168,7 +173,7 @@ class Api:
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
-        self.writes["delete"] += 1
+        self._wrote("delete")
         with contextlib.suppress(NotFound):
             await self._request("delete", kind.path(namespace, name), body)
 

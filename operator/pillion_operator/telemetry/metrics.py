@@ -1,14 +1,8 @@
-"""The operator's metrics, under ``pillion_operator_``. Gauges of other packages are read at each
-scrape, so nothing is counted twice."""
+"""The operator's metrics, under ``pillion_operator_``."""
 
-from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
-
-Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Result(StrEnum):
@@ -28,9 +22,6 @@ class Metrics:
         self._add_deliverers()
         self._gauge("info", "The operator's version; always 1.", "version").labels(version).set(1)
 
-    def read(self, families: Callable[[], Iterator[Family]]) -> None:
-        self.registry.register(_Reader(families))
-
     def _add_reconciling(self) -> None:
         self.reconciles = self._counter(
             "reconciles", "Reconciles, by kind of object and by how they ended.", "kind", "result"
@@ -42,6 +33,11 @@ class Metrics:
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
             registry=self.registry,
         )
+        self.queue_depth = self._gauge("queue_depth", "Objects that wait to be reconciled.")
+        self.api_writes = self._counter(
+            "api_writes", "Requests that write to the API server, by verb.", "verb"
+        )
+        _begin(self.api_writes, "apply", "patch", "create", "replace", "delete")
         self.conflicts = self._counter(
             "api_conflicts",
             "Writes that the API server refused because somebody else had written meanwhile.",
@@ -67,6 +63,11 @@ class Metrics:
         self.watch_missed = self._counter(
             "watch_missed",
             "Changes that no watch has brought and that a listing has found.",
+            "kind",
+        )
+        self.watch_stalled = self._gauge(
+            "watch_stalled",
+            "1 where no watch of a kind (plural) has begun for too long.",
             "kind",
         )
 
@@ -125,6 +126,10 @@ class Metrics:
             "Deliverers that were asked for their queues, by result: answered, unreachable.",
             "result",
         )
+        self.unreachable_deliverers = self._gauge(
+            "unreachable_deliverers",
+            "Deliverers whose queues the operator could not read when it last asked.",
+        )
         self.lost_pending = self._counter(
             "lost_deliverer_pending",
             "Indications that waited at deliverers which ended together with their volumes: as the "
@@ -152,15 +157,3 @@ def _begin(counter: Counter, *values: str) -> None:
     """Start series at 0, because ``increase()`` misses the first event of one that starts at 1."""
     for value in values:
         counter.labels(value)
-
-
-class _Reader(Collector):
-    def __init__(self, families: Callable[[], Iterator[Family]]) -> None:
-        self._families = families
-
-    def describe(self) -> Iterator[Family]:
-        """Empty: the names are not needed before a scrape."""
-        return iter(())
-
-    def collect(self) -> Iterator[Family]:
-        return self._families()

@@ -31,12 +31,11 @@ class WatchHealth:
     def began(self, kind: str) -> None:
         self._began[kind] = self._monotonic()
 
-    def stalled(self) -> dict[str, bool]:
-        now = self._monotonic()
-        return {kind: now - at > STALLED_AFTER for kind, at in self._began.items()}
+    def stalled(self, kind: str) -> bool:
+        return self._monotonic() - self._began[kind] > STALLED_AFTER
 
     def problem(self) -> str | None:
-        stalled = sorted(kind for kind, yes in self.stalled().items() if yes)
+        stalled = sorted(filter(self.stalled, self._began))
         if not stalled:
             return None
         return f"no watch of {', '.join(stalled)} has begun for {STALLED_AFTER:.0f} s"

@@ -28,9 +28,12 @@ class Bed:
     owner: Object
     clock: FakeClock = field(default_factory=FakeClock)
     repairs: list[Repair] = field(default_factory=list)
+    #: The verb of each write.
+    writes: list[str] = field(default_factory=list)
     applier: Applier = field(init=False)
 
     def __post_init__(self) -> None:
+        self.api = Api(self.api._client, wrote=self.writes.append)
         self.restart()
 
     def restart(self) -> None:
@@ -65,7 +68,7 @@ class Bed:
         return await self.api.get(SECRET, self.namespace, name)
 
     def written(self) -> int:
-        return sum(self.api.writes.values())
+        return len(self.writes)
 
 
 @pytest.fixture

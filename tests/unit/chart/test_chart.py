@@ -32,19 +32,11 @@ DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
 DESCRIBED = {value.path for value in reference.values()}
 _METRIC = re.compile(r"\bpillion_[a-z_]+")
 
-#: Families of the operator that are read when Prometheus asks.
-READ = {
-    "pillion_operator_api_writes_total",
-    "pillion_operator_queue_depth",
-    "pillion_operator_unreachable_deliverers",
-    "pillion_operator_watch_stalled",
-}
-
 
 def known() -> set[str]:
     """The series that deliverers and the operator have."""
     families = list(Metrics(version="0").registry.collect())
-    names = {metric.name for metric in METRICS} | READ
+    names = {metric.name for metric in METRICS}
     for family in families:
         names |= {family.name, f"{family.name}_total"}
     return names | {f"{name}_bucket" for name in names}

@@ -7,9 +7,7 @@ from typing import Any, cast
 import pytest
 
 from pillion_operator.cluster.api import Api, ApiError
-from pillion_operator.definitions import Definitions
 from pillion_operator.leading import KEY_PATIENCE, KEY_RETRY, Leader
-from pillion_operator.resync import Resync
 from pillion_operator.store import Key, Store
 from pillion_operator.telemetry.metrics import Metrics
 from support.operator_fakes import FakeApi, LoopClock, run_virtually
@@ -19,17 +17,12 @@ UNAVAILABLE = ApiError(503, "ServiceUnavailable", "not now")
 
 
 def leader_of(fake: FakeApi) -> Leader:
-    api, clock, store = cast("Api", fake), LoopClock(), Store()
-    resync = Resync(
-        api=api,
-        store=store,
-        namespaces=(),
-        clock=clock,
-        missed=lambda _kind, _count: None,
-        definitions=Definitions(api=api, store=store, clock=clock),
-    )
     return Leader(
-        SETTINGS, api=api, store=store, resync=resync, metrics=Metrics(version="0"), clock=clock
+        SETTINGS,
+        api=cast("Api", fake),
+        store=Store(),
+        metrics=Metrics(version="0"),
+        clock=LoopClock(),
     )
 
 

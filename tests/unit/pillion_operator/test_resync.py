@@ -1,6 +1,5 @@
-"""What the watches have missed is found by listing, whoever leads."""
+"""What the watches have missed is found by listing."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -60,7 +59,6 @@ class Bed:
     store: Store
     missed: list[tuple[str, int]]
     resync: Resync
-    wanted: bool = True
 
     def names(self) -> list[str]:
         return [key.name for key in self.store.keys(KIND.kind)]
@@ -80,7 +78,7 @@ async def running(*namespaces: str) -> AsyncIterator[Bed]:
     )
     bed = Bed(clock, api, store, missed, resync)
     async with (
-        in_background(resync.run(INTERVAL, wanted=lambda: bed.wanted)),
+        in_background(resync.run(INTERVAL)),
         in_background(definitions.run()),
     ):
         yield bed
@@ -95,17 +93,6 @@ async def test_what_no_watch_has_told_of_is_taken_over() -> None:
         assert bed.names() == ["new"]
         assert bed.missed == [(KIND.kind, 2)]
         assert bed.store.get(Key(KIND.kind, "shop", "new")) == body("new")
-
-
-async def test_nothing_is_listed_where_it_is_not_wanted() -> None:
-    async with running() as bed:
-        bed.wanted = False
-        await bed.clock.advance(3 * ROUND)
-        assert bed.api.listed == 0
-
-        bed.wanted = True
-        await bed.clock.advance(ROUND)
-        assert bed.api.listed == len(WATCHED)
 
 
 @pytest.mark.parametrize(
@@ -131,19 +118,6 @@ async def test_an_api_server_that_refuses_is_asked_again(
         bed.api.refuses, bed.api.there = None, ["new"]
         await bed.clock.advance(ROUND)
         assert bed.names() == ["new"]
-
-
-async def test_two_repairs_never_run_at_once() -> None:
-    """The listing of one would forget what the watches have touched since that of the other."""
-    async with running() as bed:
-        other = asyncio.create_task(bed.resync.repair())
-        await bed.clock.advance(PATIENCE / 2)
-        third = asyncio.create_task(bed.resync.repair())
-        await bed.clock.advance(PATIENCE / 4)
-        assert bed.api.listed == 1
-
-        await bed.clock.advance(2 * PATIENCE * len(WATCHED))
-        await asyncio.gather(other, third)
 
 
 async def test_the_first_listing_fills_the_store_and_misses_nothing() -> None:
