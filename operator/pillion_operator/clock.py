@@ -19,11 +19,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def time(self) -> float:
-        return time.time()
+    monotonic = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -43,17 +40,3 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, Result]
         for either in (task, alarm):
             either.cancel()
         await asyncio.gather(task, alarm, return_exceptions=True)
-
-
-class Bell:
-    """An auto-reset event: several rings wake the one waiter once."""
-
-    def __init__(self) -> None:
-        self._rung = asyncio.Event()
-
-    def ring(self) -> None:
-        self._rung.set()
-
-    async def heard(self) -> None:
-        await self._rung.wait()
-        self._rung.clear()

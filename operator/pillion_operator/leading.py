@@ -41,7 +41,7 @@ from pillion_operator.evaluation.references import (
     References,
 )
 from pillion_operator.events import EventRecorder
-from pillion_operator.injection.missed import Evictions, MissedInjections
+from pillion_operator.injection.missed import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.poller import Client, Poller
@@ -176,7 +176,16 @@ class Leader:
                 enabled=self._settings.poke,
                 done=lambda result: self._metrics.pokes.labels(result).inc(),
             ),
-            missed=self._missed(),
+            missed=MissedInjections(
+                api=self._api,
+                services=self._services,
+                settings=self._settings,
+                clock=self._clock,
+                recorder=self._recorder,
+                changed=lambda service: self._queue.add(status_of(service)),
+                gauge=self._metrics.missed_injections,
+                evictions=self._metrics.evictions,
+            ),
             authority=GatewayAuthority(
                 api=self._api,
                 namespace=self._settings.namespace,
@@ -215,22 +224,6 @@ class Leader:
     def _polled(self, reachable: bool, seconds: float) -> None:
         self._metrics.gathered.labels("answered" if reachable else "unreachable").inc()
         self._metrics.gathering_seconds.observe(seconds)
-
-    def _missed(self) -> MissedInjections:
-        return MissedInjections(
-            api=self._api,
-            services=self._services,
-            namespaces=self._settings.namespaces,
-            operator_namespace=self._settings.namespace,
-            namespace_selector=self._settings.namespace_selector,
-            clock=self._clock,
-            recorder=self._recorder,
-            changed=lambda service: self._queue.add(status_of(service)),
-            gauge=self._metrics.missed_injections,
-            evictions=Evictions(
-                api=self._api, clock=self._clock, evictions=self._metrics.evictions
-            ),
-        )
 
     def _engine(self, context: Context) -> Engine:
         subscriptions = Subscriptions(context)

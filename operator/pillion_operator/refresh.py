@@ -2,11 +2,12 @@
 takes a minute or more. The operator writes nothing else to a pod; the chart's
 ValidatingAdmissionPolicy enforces that."""
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from pillion_operator.clock import Bell, Clock
+from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, NotFound
 from pillion_operator.cluster.types import POD
 from pillion_operator.names import REVISION_ANNOTATION
@@ -37,7 +38,7 @@ class PodPoker:
         self._done = done
         #: Revisions by namespace and pod; the next namespace comes first.
         self._waiting: OrderedDict[str, OrderedDict[Key, str]] = OrderedDict()
-        self._bell = Bell()
+        self._some = asyncio.Event()
 
     def poke(self, pods: Iterable[Key], revision: str) -> None:
         """Queue the pods; a waiting pod gets this revision instead."""
@@ -47,11 +48,12 @@ class PodPoker:
             waiting = self._waiting.setdefault(pod.namespace, OrderedDict())
             if pod in waiting or len(waiting) < MOST_WAITING:
                 waiting[pod] = revision
-        self._bell.ring()
+        self._some.set()
 
     async def run(self) -> None:
         while True:
-            await self._bell.heard()
+            await self._some.wait()
+            self._some.clear()
             while self._waiting:
                 await self._poke(*self._next())
                 if self._waiting:

@@ -41,16 +41,6 @@ IDLE = 0.5
 FIRST_RETRIES = (1.0, 1.0, 2.0, 3.0)
 LATER_RETRIES = 5.0
 
-CHILDREN = (
-    "Secret",
-    "ConfigMap",
-    "StatefulSet",
-    "Service",
-    "ServiceAccount",
-    "PodDisruptionBudget",
-    "NetworkPolicy",
-)
-
 #: With the label selector that the API server applies; None: everything.
 WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
     *((kind, None) for kind in OURS),
@@ -65,6 +55,9 @@ WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
     (POD_DISRUPTION_BUDGET, _MANAGED),
     (NETWORK_POLICY, _MANAGED),
 )
+
+#: The kinds of object that an IndicationService owns.
+CHILDREN = tuple(kind.kind for kind, _ in WATCHED if kind not in (*OURS, POD))
 
 #: Gets an event's type (None from a listing) and the object.
 OnEvent = Callable[[str | None, Object], None]

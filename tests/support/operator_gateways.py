@@ -69,7 +69,9 @@ def good(world: World, *, now: float) -> bool:
 
 def kept_ca(world: World) -> KeyPair:
     """The CA that signs."""
-    return Authority.from_data(decoded(world.api.objects[KEPT])).ca
+    authority = Authority.from_data(decoded(world.api.objects[KEPT]))
+    assert authority is not None
+    return authority.ca
 
 
 def trusted(world: World) -> bytes:

@@ -93,8 +93,10 @@ class Authority:
         return data
 
     @classmethod
-    def from_data(cls, data: Mapping[str, bytes]) -> "Authority":
-        """Reverse ``to_data``; raises BadMaterial."""
+    def from_data(cls, data: Mapping[str, bytes]) -> "Authority | None":
+        """Reverse ``to_data``; None without any data. Raises BadMaterial."""
+        if not data:
+            return None
         following = NEXT_CERTIFICATE in data
         previous = data.get(PREVIOUS_CERTIFICATE)
         try:

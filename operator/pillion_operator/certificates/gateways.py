@@ -26,7 +26,7 @@ from pillion_operator.certificates.authority import (
     replaced_authority,
     serving_certificate,
 )
-from pillion_operator.certificates.secret_store import AuthoritySecret, decoded, encoded
+from pillion_operator.certificates.secret_store import Found, KeptSecret, decoded, encoded
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.ownership import belongs, managed
@@ -78,9 +78,7 @@ class GatewayAuthority:
         self._api = api
         self._namespace = namespace
         self._given_name = given
-        self._kept = AuthoritySecret(
-            api, namespace=namespace, name=secret, type="Opaque", bad="bad-gateway-authority"
-        )
+        self._kept = KeptSecret(api, namespace=namespace, name=secret, type="Opaque")
         self._clock = clock
         self._changed = changed
         self._expiry = expiry
@@ -119,7 +117,7 @@ class GatewayAuthority:
 
     async def _look(self) -> None:
         found = await self._kept.read()
-        stored = self._kept.authority(found)
+        stored = self._stored(found)
         # A Secret that somebody has changed is restored.
         known = stored or self._authority
         given, problem = await self._given()
@@ -161,6 +159,18 @@ class GatewayAuthority:
             what,
             extra={"event": "gateway-authority-replaced"},
         )
+
+    def _stored(self, found: Found) -> Authority | None:
+        try:
+            return Authority.from_data(found.data)
+        except BadMaterial as error:
+            logger.warning(
+                "Secret %s: %s; its authority is written anew",
+                self._kept,
+                error,
+                extra={"event": "bad-gateway-authority"},
+            )
+            return None
 
     async def _given(self) -> tuple[KeyPair | None, str]:
         if self._given_name is None:

@@ -2,16 +2,12 @@
 
 import base64
 import binascii
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pillion_operator.certificates.authority import Authority, BadMaterial
 from pillion_operator.cluster.api import Api, Conflict
 from pillion_operator.cluster.types import SECRET, Object
 from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
-
-logger = logging.getLogger("pillion.operator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,24 +58,6 @@ class KeptSecret:
         except Conflict:
             return False
         return True
-
-
-class AuthoritySecret(KeptSecret):
-    def __init__(self, api: Api, *, namespace: str, name: str, type: str, bad: str) -> None:
-        """``bad``: the event to log of a Secret without a valid authority."""
-        super().__init__(api, namespace=namespace, name=name, type=type)
-        self._bad = bad
-
-    def authority(self, found: Found) -> Authority | None:
-        if not found.data:
-            return None
-        try:
-            return Authority.from_data(found.data)
-        except BadMaterial as error:
-            logger.warning(
-                "Secret %s: %s; the leader writes it anew", self, error, extra={"event": self._bad}
-            )
-            return None
 
 
 def encoded(data: Mapping[str, bytes]) -> dict[str, str]:

@@ -14,12 +14,13 @@ from pillion_operator.certificates.authority import (
     CERTIFICATE,
     KEY,
     Authority,
+    BadMaterial,
     KeyPair,
     must_be_signed,
     renewed_authority,
     serving_certificate,
 )
-from pillion_operator.certificates.secret_store import AuthoritySecret, Found
+from pillion_operator.certificates.secret_store import Found, KeptSecret
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.types import (
@@ -78,12 +79,8 @@ class CertificateKeeper:
         """``hosts`` defaults to the Service's name and those of ``settings``."""
         self._api = api
         self._settings = settings
-        self._kept = AuthoritySecret(
-            api,
-            namespace=namespace,
-            name=settings.secret,
-            type="kubernetes.io/tls",
-            bad="bad-certificate",
+        self._kept = KeptSecret(
+            api, namespace=namespace, name=settings.secret, type="kubernetes.io/tls"
         )
         self._leads = leads
         self._use = use
@@ -133,7 +130,7 @@ class CertificateKeeper:
         """Renew what is due if this replica writes, and serve the certificate of the Secret. On
         every replica, trust comes first: caBundle has the CA before its certificate is served."""
         found = await self._kept.read()
-        authority = self._kept.authority(found)
+        authority = self._stored(found)
         self._led = self._leads()
         self._writes = self._led or self._is_left_alone()
         if self._writes:
@@ -162,6 +159,18 @@ class CertificateKeeper:
                 extra={"event": "certificate-unattended"},
             )
         return alone
+
+    def _stored(self, found: Found) -> Authority | None:
+        try:
+            return Authority.from_data(found.data)
+        except BadMaterial as error:
+            logger.warning(
+                "Secret %s: %s; the leader makes a new CA and certificate",
+                self._kept,
+                error,
+                extra={"event": "bad-certificate"},
+            )
+            return None
 
     async def _renew(self, found: Found, authority: Authority | None) -> Authority | None:
         """Write what is due; None if another replica has written first."""

@@ -2,7 +2,6 @@
 address, a service's classes. A missing reference, which may still come, is only a warning."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.cluster.types import Object
@@ -29,6 +28,7 @@ from pillion_operator.evaluation.relaying import gateways_named
 from pillion_operator.evaluation.service import missing
 from pillion_operator.evaluation.verdict import refused
 from pillion_operator.injection.selectors import covers
+from pillion_operator.injection.webhook import Opinion
 from pillion_operator.status.retry import retry_condition
 from pillion_operator.store import Store
 from pillion_sidecar.config.parsing import Resource
@@ -41,12 +41,6 @@ _MOST_SERVICES = 20
 _MOST_SUBSCRIPTIONS = 1_000
 #: Fields under which problems of ConfigMaps' classes are reported.
 _OF_CLASSES = ("spec.mof", "spec.classes")
-
-
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    refusal: str = ""
-    warnings: tuple[str, ...] = ()
 
 
 class Admission:

@@ -3,6 +3,7 @@ API, so disruption budgets hold. If the replacement is missed as well, the webho
 and its owner is left alone for a growing pause."""
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from prometheus_client import Counter, Gauge
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError, Conflict, NotFound
-from pillion_operator.cluster.types import NAMESPACE, POD, Object
+from pillion_operator.cluster.types import NAMESPACE, POD, Object, has_ended
 from pillion_operator.events import EventRecorder
 from pillion_operator.injection.decision import (
     SPARK_ROLE_LABEL,
@@ -24,7 +25,9 @@ from pillion_operator.injection.decision import (
 )
 from pillion_operator.injection.selectors import rendered
 from pillion_operator.names import DELIVERER_LABEL, INJECT_LABEL
+from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Key
+from pillion_sidecar.config.schema import INDICATION_SERVICE
 
 logger = logging.getLogger("pillion.operator")
 
@@ -32,7 +35,6 @@ INTERVAL = 30.0
 #: Maximum Events of one search; the next searches publish the others.
 MOST_EVENTS = 50
 REASON = "InjectionMissed"
-SERVICE = "IndicationService"
 
 WITHOUT_DELIVERER = f"!{DELIVERER_LABEL}"
 #: Pods whose own label asks for a deliverer and that have none.
@@ -45,7 +47,6 @@ MOST_EVICTIONS = 5
 #: Seconds of the pause after an eviction that did not help: first, and at most.
 FIRST_PAUSE = 60.0
 LONGEST_PAUSE = 3600.0
-MOST_OWNERS = 10_000
 #: The answer if a disruption budget forbids the eviction.
 TOO_MANY_REQUESTS = 429
 
@@ -75,7 +76,7 @@ def missed_pods(
     missed = []
     for pod in pods:
         metadata = pod["metadata"]
-        if metadata.get("deletionTimestamp") or _phase(pod) in ("Succeeded", "Failed"):
+        if metadata.get("deletionTimestamp") or has_ended(pod):
             continue
         namespace = metadata["namespace"]
         decision = decide(
@@ -126,16 +127,14 @@ def _owner(pod: Object) -> str | None:
     return None
 
 
-def _phase(pod: Object) -> object:
-    return (pod.get("status") or {}).get("phase")
-
-
 @dataclass(slots=True)
-class _Evicted:
-    """The time (since the epoch) of the last eviction, and the pause if it did not help."""
+class _Owner:
+    """The times (since the epoch) of the last attempt and of the last eviction, and the pause if it
+    did not help."""
 
-    when: float
-    pause: float
+    tried: float = 0.0
+    evicted: float = -math.inf
+    pause: float = 0.0
 
 
 class Evictions:
@@ -144,55 +143,35 @@ class Evictions:
         self._api = api
         self._clock = clock
         self._evictions = evictions
-        self._owners: dict[str, _Evicted] = {}
-        #: By owner with missed pods.
-        self._tried: dict[str, float] = {}
+        #: By uid.
+        self._owners: defaultdict[str, _Owner] = defaultdict(_Owner)
 
     async def round(self, missed: Iterable[MissedPod]) -> None:
         """Evict some of the pods; raises errors of the connection."""
         now = self._clock.time()
-        self._forget(now)
-        owned = [(pod, pod.owner) for pod in missed if pod.evict and pod.owner is not None]
-        owners = {owner for _, owner in owned}
-        self._tried = {owner: when for owner, when in self._tried.items() if owner in owners}
+        for uid, owner in list(self._owners.items()):
+            if now > owner.tried + 2 * LONGEST_PAUSE:
+                del self._owners[uid]
+        owned = [(pod, self._owners[pod.owner]) for pod in missed if pod.evict and pod.owner]
         # The longest waiting owners first; otherwise a few strict disruption budgets would block
         # all others.
-        owned.sort(key=lambda one: self._tried.get(one[1], 0.0))
+        owned.sort(key=lambda one: one[1].tried)
         tried = 0
-        held = set()
+        refused = set[str | None]()
         for pod, owner in owned:
+            # A pod older than the last eviction says nothing about its effect.
+            is_new = pod.made >= owner.evicted
+            if pod.owner in refused or (is_new and now < owner.evicted + owner.pause):
+                continue
             if tried == MOST_EVICTIONS:
                 return
-            if owner in held or not self._is_due(pod, owner, now=now):
-                continue
             tried += 1
-            self._tried[owner] = now
-            if await self._evict(pod):
-                self._note(pod, owner, now=now)
-            else:
-                held.add(owner)
-
-    def _is_due(self, pod: MissedPod, owner: str, *, now: float) -> bool:
-        before = self._owners.get(owner)
-        if before is None or pod.made < before.when:
-            return True
-        return now >= before.when + before.pause
-
-    def _note(self, pod: MissedPod, owner: str, *, now: float) -> None:
-        before = self._owners.get(owner)
-        if before is None:
-            if len(self._owners) < MOST_OWNERS:
-                self._owners[owner] = _Evicted(when=now, pause=FIRST_PAUSE)
-        elif pod.made >= before.when:
-            before.when, before.pause = now, min(2 * before.pause, LONGEST_PAUSE)
-        # Otherwise the pod is older than the last eviction, so it says nothing about its effect.
-
-    def _forget(self, now: float) -> None:
-        over = [
-            owner for owner, before in self._owners.items() if now > before.when + 2 * LONGEST_PAUSE
-        ]
-        for owner in over:
-            del self._owners[owner]
+            owner.tried = now
+            if not await self._evict(pod):
+                refused.add(pod.owner)
+            elif is_new:
+                owner.evicted = now
+                owner.pause = min(max(FIRST_PAUSE, 2 * owner.pause), LONGEST_PAUSE)
 
     async def _evict(self, pod: MissedPod) -> bool:
         try:
@@ -242,30 +221,23 @@ class MissedInjections:
         *,
         api: Api,
         services: Services,
-        namespaces: Sequence[str],
-        operator_namespace: str,
+        settings: OperatorSettings,
         clock: Clock,
         recorder: EventRecorder,
         changed: Callable[[Key], None],
         gauge: Gauge,
-        evictions: Evictions,
-        namespace_selector: str | None = None,
-        interval: float = INTERVAL,
+        evictions: Counter,
     ) -> None:
-        """Empty ``namespaces`` means all. ``namespace_selector`` is the webhook's, as a label
-        selector; None: all. ``changed`` is called with each service whose missed pods have changed.
-        ``gauge`` has the labels namespace and service."""
+        """``changed`` is called with each service whose missed pods have changed. ``gauge`` has the
+        labels namespace and service; ``evictions``: see :class:`Evictions`."""
         self._api = api
         self._services = services
-        self._namespaces = tuple(namespaces)
-        self._operator_namespace = operator_namespace
+        self._settings = settings
         self._clock = clock
         self._recorder = recorder
         self._changed = changed
         self._gauge = gauge
-        self._evictions = evictions
-        self._namespace_selector = namespace_selector
-        self._interval = interval
+        self._evictions = Evictions(api=api, clock=clock, evictions=evictions)
         self._missed: dict[Key, tuple[str, ...]] = {}
         self._told: set[str] = set()
 
@@ -282,7 +254,7 @@ class MissedInjections:
                     error,
                     extra={"event": "missed-search-failed"},
                 )
-            await self._clock.sleep(self._interval)
+            await self._clock.sleep(INTERVAL)
 
     async def look(self) -> None:
         served = await self._served()
@@ -290,7 +262,7 @@ class MissedInjections:
         missed = missed_pods(
             [pod for pod in candidates if served is None or pod["metadata"]["namespace"] in served],
             services={name: self._services.services(name) for name in self._services.namespaces()},
-            operator_namespace=self._operator_namespace,
+            operator_namespace=self._settings.namespace,
         )
         self._remember(missed)
         self._report(missed)
@@ -298,9 +270,10 @@ class MissedInjections:
 
     async def _served(self) -> set[str] | None:
         """The namespaces that the webhook serves; None: all. Pods of others need no deliverer."""
-        if self._namespace_selector is None:
+        selector = self._settings.namespace_selector
+        if selector is None:
             return None
-        found = await self._api.list(NAMESPACE, None, label_selector=self._namespace_selector)
+        found = await self._api.list(NAMESPACE, None, label_selector=selector)
         return {namespace["metadata"]["name"] for namespace in found}
 
     async def _candidates(self) -> list[Object]:
@@ -311,7 +284,7 @@ class MissedInjections:
         return list(found.values())
 
     def _queries(self) -> Iterator[tuple[str | None, str]]:
-        for scope in self._namespaces or (None,):
+        for scope in self._settings.namespaces or (None,):
             yield scope, ASKING
         for namespace in list(self._services.namespaces()):
             for selector in sorted(listing_selectors(self._services.services(namespace))):
@@ -320,7 +293,7 @@ class MissedInjections:
     def _remember(self, missed: Iterable[MissedPod]) -> None:
         names: defaultdict[Key, list[str]] = defaultdict(list)
         for pod in missed:
-            names[Key(SERVICE, pod.namespace, pod.service)].append(pod.name)
+            names[Key(INDICATION_SERVICE.name, pod.namespace, pod.service)].append(pod.name)
         before, self._missed = self._missed, {key: tuple(sorted(names[key])) for key in names}
         for key in before.keys() | self._missed.keys():
             now = self._missed.get(key)

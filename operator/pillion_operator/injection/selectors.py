@@ -4,29 +4,25 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pillion_operator.cluster.types import Object
 
+#: A label's key, an operator and its values.
+_Requirement = tuple[str, str, frozenset[str]]
+
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
     """Whether a LabelSelector selects ``labels``. An absent or empty selector, or one with an
     unknown operator, selects nothing, unlike in Kubernetes: a forgotten line must not inject every
     pod."""
-    if not selector:
-        return False
-    wanted = selector.get("matchLabels") or {}
-    expressions = selector.get("matchExpressions") or ()
-    return (
-        bool(wanted or expressions)
-        and all(labels.get(key) == value for key, value in wanted.items())
-        and all(_holds(expression, labels) for expression in expressions)
-    )
+    requirements = _requirements(selector)
+    return bool(requirements) and all(_holds(one, labels) for one in requirements)
 
 
-def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values") or ()
-    match expression["operator"]:
+def _holds(requirement: _Requirement, labels: Mapping[str, str]) -> bool:
+    key, operator, values = requirement
+    match operator:
         case "In":
-            return key in labels and labels[key] in values
+            return labels.get(key) in values
         case "NotIn":
-            return key not in labels or labels[key] not in values
+            return labels.get(key) not in values
         case "Exists":
             return key in labels
         case "DoesNotExist":
@@ -37,25 +33,19 @@ def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
 
 def rendered(selector: Object | None) -> str | None:
     """A ``labelSelector`` query; None if the selector selects nothing."""
-    if not selector:
-        return None
-    parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    for expression in selector.get("matchExpressions") or ():
-        part = _rendered(expression)
-        if part is None:
-            return None
-        parts.append(part)
-    return ",".join(parts) or None
+    parts = [_rendered(one) for one in _requirements(selector)]
+    return None if None in parts else ",".join(filter(None, parts)) or None
 
 
-def _rendered(expression: Object) -> str | None:
-    key, values = expression["key"], ",".join(expression.get("values") or ())
+def _rendered(requirement: _Requirement) -> str | None:
+    key, operator, values = requirement
+    listed = ",".join(sorted(values))
     return {
-        "In": f"{key} in ({values})",
-        "NotIn": f"{key} notin ({values})",
-        "Exists": f"{key}",
+        "In": f"{key}={listed}" if len(values) == 1 else f"{key} in ({listed})",
+        "NotIn": f"{key} notin ({listed})",
+        "Exists": key,
         "DoesNotExist": f"!{key}",
-    }.get(expression["operator"])
+    }.get(operator)
 
 
 def covers(wide: Object, narrow: Object) -> bool:
@@ -70,10 +60,8 @@ def covers(wide: Object, narrow: Object) -> bool:
     return bool(wanted and known) and all(_implied(one, known.get(one[0], ())) for one in wanted)
 
 
-_Requirement = tuple[str, str, frozenset[str]]
-
-
-def _requirements(selector: Object) -> list[_Requirement]:
+def _requirements(selector: Object | None) -> list[_Requirement]:
+    selector = selector or {}
     labels = (selector.get("matchLabels") or {}).items()
     return [
         *((key, "In", frozenset({value})) for key, value in labels),

@@ -169,13 +169,11 @@ def _list(value: Any, field: str) -> list[Any]:
     return value
 
 
-class Opinion(Protocol):
-    @property
-    def refusal(self) -> str:
-        """Empty if it may be stored."""
-
-    @property
-    def warnings(self) -> Sequence[str]: ...
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    #: Empty if the resource may be stored.
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class Admits(Protocol):

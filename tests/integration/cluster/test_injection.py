@@ -33,9 +33,9 @@ from pillion_operator.cluster.types import (
     ResourceType,
 )
 from pillion_operator.events import EventRecorder
-from pillion_operator.injection.missed import Evictions, MissedInjections
+from pillion_operator.injection.missed import MissedInjections
 from pillion_operator.injection.webhook import InjectingWebhook
-from pillion_operator.settings import DelivererDefaults, WebhookSettings
+from pillion_operator.settings import DelivererDefaults, OperatorSettings, WebhookSettings
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics
 from pillion_sidecar.auth.tls import ServingTLS
@@ -62,9 +62,9 @@ class Bench:
         self._stack = stack
         self._registered: list[str] = []
 
-    def use(self, tls: ServingTLS) -> None:
+    async def use(self, tls: ServingTLS) -> None:
         assert self.material.serving is not None
-        tls.use(loaded(self.material.serving))
+        tls.use(await asyncio.to_thread(loaded, self.material.serving))
 
     async def serve(self, *, port: int = 0) -> str:
         """Serve the injecting webhook; returns its address."""
@@ -83,7 +83,7 @@ class Bench:
     async def serve_mesh(self, order: str) -> None:
         """Serve another injector, called in the order of its name, and register it."""
         tls = ServingTLS()
-        self.use(tls)
+        await self.use(tls)
         url = await self._stack.enter_async_context(serving(mesh_injector("mesh"), tls.context))
         await self.register(order, url)
 
@@ -99,7 +99,7 @@ class Bench:
 
     async def start(self) -> None:
         """Serve and register, and wait until the API server asks."""
-        self.use(self.tls)
+        await self.use(self.tls)
         await self.register("p", await self.serve())
         await self.injected("first", labels={"pillion.dev/inject": "true"})
 
@@ -260,7 +260,7 @@ async def test_certificates_are_renewed_and_rotated_while_the_webhook_serves(
     shown: list[KeyPair] = []
 
     async def use(pair: KeyPair) -> None:
-        bench.tls.use(loaded(pair))
+        bench.tls.use(await asyncio.to_thread(loaded, pair))
         shown.append(pair)
 
     name = await bench.register("p", await bench.serve(), bundle=b"")
@@ -311,13 +311,15 @@ class Searching:
         self.search = MissedInjections(
             api=bench.api,
             services=bench.services,
-            namespaces=[bench.namespace],
-            operator_namespace="pillion-system",
+            settings=OperatorSettings(
+                deliverer=DelivererDefaults(image="registry.test/pillion:1"),
+                namespaces=(bench.namespace,),
+            ),
             clock=clock,
             recorder=self.recorder,
             changed=lambda _service: None,
             gauge=bench.metrics.missed_injections,
-            evictions=Evictions(api=bench.api, clock=clock, evictions=bench.metrics.evictions),
+            evictions=bench.metrics.evictions,
         )
 
     def _dropped(self) -> None:
@@ -370,7 +372,7 @@ async def make_missed(bench: Bench, policy: str) -> list[str]:
 
 async def bring_up(bench: Bench) -> None:
     """The webhook can be asked from now on."""
-    bench.use(bench.tls)
+    await bench.use(bench.tls)
     probe = await bench.injected("probe", labels={"pillion.dev/inject": "web"})
     assert probe["metadata"]["labels"]["pillion.dev/deliverer"] == "web"
 

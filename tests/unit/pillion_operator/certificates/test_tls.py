@@ -72,11 +72,11 @@ async def test_new_connections_see_the_new_certificate_and_open_ones_live_on(
     server: Server,
 ) -> None:
     first, second = material(), material()
-    server.tls.use(loaded(first.serving))
+    server.tls.use(await asyncio.to_thread(loaded, first.serving))
     assert await server.shown(first.bundle()) == serial(first.serving)
     reader, writer = await server.connect(first.bundle())
 
-    server.tls.use(loaded(second.serving))
+    server.tls.use(await asyncio.to_thread(loaded, second.serving))
     assert await server.shown(second.bundle()) == serial(second.serving)
     writer.write(b"still here\n")
     assert await reader.readline() == b"still here\n"
@@ -91,9 +91,9 @@ async def test_a_certificate_that_cannot_be_used_leaves_the_one_before(
     server: Server, pair: KeyPair
 ) -> None:
     first = material()
-    server.tls.use(loaded(first.serving))
+    server.tls.use(await asyncio.to_thread(loaded, first.serving))
     with pytest.raises(Unusable):
-        server.tls.use(loaded(pair))
+        server.tls.use(await asyncio.to_thread(loaded, pair))
     assert await server.shown(first.bundle()) == serial(first.serving)
 
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from pillion_cim.schema import load_schema
-from pillion_operator.controllers.admission import Admission, Opinion
+from pillion_operator.controllers.admission import Admission
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Parsing
+from pillion_operator.injection.webhook import Opinion
 from pillion_operator.store import Store
 from pillion_sidecar.config.addresses import AddressPolicy
 from support.operator_objects import (

@@ -10,9 +10,9 @@ from pillion_operator.injection.missed import (
     ASKING,
     INTERVAL,
     MOST_EVENTS,
-    Evictions,
     MissedInjections,
 )
+from pillion_operator.settings import DelivererDefaults, OperatorSettings
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics
 from support.in_background import in_background
@@ -36,14 +36,17 @@ class Bench:
         self.search = MissedInjections(
             api=self.api,
             services=self.services,
-            namespaces=namespaces,
-            operator_namespace=OPERATOR_NAMESPACE,
-            namespace_selector=selector_of_namespaces,
+            settings=OperatorSettings(
+                deliverer=DelivererDefaults(image="registry.test/pillion:1"),
+                namespaces=namespaces,
+                namespace=OPERATOR_NAMESPACE,
+                namespace_selector=selector_of_namespaces,
+            ),
             clock=self.clock,
             recorder=cast(EventRecorder, self),
             changed=self.changed.append,
             gauge=self.metrics.missed_injections,
-            evictions=Evictions(api=self.api, clock=self.clock, evictions=self.metrics.evictions),
+            evictions=self.metrics.evictions,
         )
 
     def publish(self, regarding: Any, *, type: str, reason: str, note: str, action: str) -> None:
