@@ -222,8 +222,8 @@ class Leader:
         )
 
     def _polled(self, reachable: bool, seconds: float) -> None:
-        self._metrics.gathered.labels("answered" if reachable else "unreachable").inc()
-        self._metrics.gathering_seconds.observe(seconds)
+        self._metrics.polls.labels("answered" if reachable else "unreachable").inc()
+        self._metrics.poll_seconds.observe(seconds)
 
     def _engine(self, context: Context) -> Engine:
         subscriptions = Subscriptions(context)

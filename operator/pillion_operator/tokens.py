@@ -2,7 +2,7 @@
 
 import secrets
 
-from pillion_operator.certificates.secret_store import KeptSecret, encoded
+from pillion_operator.certificates.secret_store import KeptSecret, decoded, encoded
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.types import SECRET
 
@@ -16,11 +16,11 @@ async def token_key(api: Api, *, namespace: str, name: str) -> bytes:
     kept = KeptSecret(api, namespace=namespace, name=name, type="Opaque")
     while True:
         found = await kept.read()
-        known = found.data.get(KEY, b"")
+        known = decoded(found).get(KEY, b"")
         if len(known) >= BYTES:
             return known
         key = secrets.token_bytes(BYTES)
-        if found.secret is not None:
+        if found is not None:
             # The operator's role allows patching this Secret, not replacing it.
             await api.patch(SECRET, namespace, name, {"data": encoded({KEY: key})})
             return key

@@ -176,7 +176,7 @@ def _with_next(authority: Authority, *, name: str, now: float, given: KeyPair | 
             return authority
         return replace(authority, next_ca=following, since=since if following else 0)
     foreign = not _made_here(authority.ca, name=name)
-    if authority.next_ca is None and (foreign or is_due(authority.ca, now=now)):
+    if authority.next_ca is None and (foreign or now >= due(authority.ca)):
         return replace(authority, next_ca=new_ca(name=name, now=now), since=since)
     return authority
 
@@ -270,7 +270,7 @@ def must_be_signed(serving: KeyPair, ca: KeyPair, *, hosts: Sequence[str], now: 
         shown = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return True
-    return is_due(serving, now=now) or list(shown) != _alternatives(hosts)
+    return now >= due(serving) or list(shown) != _alternatives(hosts)
 
 
 def pair_in(data: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
@@ -288,10 +288,6 @@ def checked(certificate: bytes, key: bytes) -> KeyPair:
     if _private_key(key).public_key() != parsed(certificate).public_key():
         raise ValueError("a certificate and its key do not belong together")
     return KeyPair(certificate=certificate, key=key)
-
-
-def is_due(pair: KeyPair, *, now: float) -> bool:
-    return now >= due(pair)
 
 
 def due(pair: KeyPair) -> float:

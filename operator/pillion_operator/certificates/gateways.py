@@ -26,7 +26,7 @@ from pillion_operator.certificates.authority import (
     replaced_authority,
     serving_certificate,
 )
-from pillion_operator.certificates.secret_store import Found, KeptSecret, decoded, encoded
+from pillion_operator.certificates.secret_store import KeptSecret, decoded, encoded
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.ownership import belongs, managed
@@ -122,7 +122,7 @@ class GatewayAuthority:
         known = stored or self._authority
         given, problem = await self._given()
         # An authority in use was in the Secret: deleting the Secret asks for a new one.
-        deleted = self._authority if found.secret is None else None
+        deleted = self._authority if found is None else None
         if self._given_name is not None and given is None:
             self._report(problem if deleted is None else f"{problem}; {self._put_off()}")
             # Nothing can replace the deleted authority yet. Written again, it would be trusted to
@@ -160,9 +160,9 @@ class GatewayAuthority:
             extra={"event": "gateway-authority-replaced"},
         )
 
-    def _stored(self, found: Found) -> Authority | None:
+    def _stored(self, found: Object | None) -> Authority | None:
         try:
-            return Authority.from_data(found.data)
+            return Authority.from_data(decoded(found))
         except BadMaterial as error:
             logger.warning(
                 "Secret %s: %s; its authority is written anew",

@@ -3,18 +3,10 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pillion_operator.cluster.api import Api, Conflict
 from pillion_operator.cluster.types import SECRET, Object
 from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    secret: Object | None = field(repr=False)
-    #: Decoded, without invalid base64.
-    data: Mapping[str, bytes] = field(repr=False)
 
 
 class KeptSecret:
@@ -29,15 +21,14 @@ class KeptSecret:
     def __str__(self) -> str:
         return f"{self._namespace}/{self._name}"
 
-    async def read(self) -> Found:
-        secret = await self._api.get(SECRET, self._namespace, self._name)
-        return Found(secret=secret, data=decoded(secret))
+    async def read(self) -> Object | None:
+        return await self._api.get(SECRET, self._namespace, self._name)
 
-    async def write(self, found: Found, data: Mapping[str, bytes]) -> bool:
-        """Replace ``found``; return False if it has changed meanwhile. Raises the errors of
-        :class:`Api`."""
+    async def write(self, found: Object | None, data: Mapping[str, bytes]) -> bool:
+        """Replace ``found`` (None: create it); return False if it has changed meanwhile. Raises
+        the errors of :class:`Api`."""
         try:
-            if found.secret is None:
+            if found is None:
                 await self._api.create(
                     {
                         "apiVersion": "v1",
@@ -53,7 +44,7 @@ class KeptSecret:
                 )
             else:
                 # The resourceVersion detects a conflict. The type cannot change.
-                head = {**found.secret, "apiVersion": "v1", "kind": "Secret"}
+                head = {**found, "apiVersion": "v1", "kind": "Secret"}
                 await self._api.replace({**head, "data": encoded(data)})
         except Conflict:
             return False

@@ -20,7 +20,7 @@ from pillion_operator.certificates.authority import (
     renewed_authority,
     serving_certificate,
 )
-from pillion_operator.certificates.secret_store import Found, KeptSecret
+from pillion_operator.certificates.secret_store import KeptSecret, decoded
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.types import (
@@ -74,9 +74,7 @@ class CertificateKeeper:
         leads: Callable[[], bool],
         use: Use,
         clock: Clock,
-        hosts: tuple[str, ...] = (),
     ) -> None:
-        """``hosts`` defaults to the Service's name and those of ``settings``."""
         self._api = api
         self._settings = settings
         self._kept = KeptSecret(
@@ -85,7 +83,7 @@ class CertificateKeeper:
         self._leads = leads
         self._use = use
         self._clock = clock
-        self._hosts = hosts or (f"{settings.service}.{namespace}.svc", *settings.hosts)
+        self._hosts = (f"{settings.service}.{namespace}.svc", *settings.hosts)
         self._shown: KeyPair | None = None
         #: When the configuration was first missing, and the refreshes in a row without it after
         #: GRACE.
@@ -160,9 +158,9 @@ class CertificateKeeper:
             )
         return alone
 
-    def _stored(self, found: Found) -> Authority | None:
+    def _stored(self, found: Object | None) -> Authority | None:
         try:
-            return Authority.from_data(found.data)
+            return Authority.from_data(decoded(found))
         except BadMaterial as error:
             logger.warning(
                 "Secret %s: %s; the leader makes a new CA and certificate",
@@ -172,7 +170,7 @@ class CertificateKeeper:
             )
             return None
 
-    async def _renew(self, found: Found, authority: Authority | None) -> Authority | None:
+    async def _renew(self, found: Object | None, authority: Authority | None) -> Authority | None:
         """Write what is due; None if another replica has written first."""
         # In a thread: making keys and signing block for milliseconds.
         new = await asyncio.to_thread(renewed, authority, hosts=self._hosts, now=self._clock.time())

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 from pillion_operator.cluster.types import Object
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import CONTAINER, INJECT_LABEL
+from pillion_sidecar.config.schema.common import DNS_SUBDOMAIN, SERVICE_NAME_LENGTH
 
 #: Never injected: a cluster must start without the operator.
 SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
@@ -19,10 +20,6 @@ DEFAULT_SERVICE = "default"
 SPARK_ROLE_LABEL = "spark-role"
 #: On static pods, which the kubelet runs from a file.
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-#: Maximum characters of a service's name: a label of its StatefulSet's pods has it with a hash.
-MOST_NAME = 44
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 class Services(Protocol):
@@ -89,9 +86,12 @@ def decide(
 
 def has_deliverer(pod: Object) -> bool:
     """Injected or a gateway's."""
+    return any(container.get("name") == CONTAINER for container in containers_of(pod))
+
+
+def containers_of(pod: Object) -> tuple[Object, ...]:
     spec = pod["spec"]
-    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
-    return any(container.get("name") == CONTAINER for container in containers)
+    return (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
 
 
 def labels_of(pod: Object) -> Object:
@@ -119,10 +119,10 @@ def _asked(value: str, known: dict[str, Object]) -> Decision:
             f"publish to its Service, or name a service with mode Sidecar"
         )
         return Leave(reason=Reason.GATEWAY, warnings=(warning,))
-    if len(name) > MOST_NAME or not _NAME.fullmatch(name):
+    if len(name) > SERVICE_NAME_LENGTH or not re.fullmatch(DNS_SUBDOMAIN, name):
         warning = (
             f"{INJECT_LABEL}: {value!r} is not the name of an IndicationService, so nothing is "
-            f'injected; write "true", "false" or a name of at most {MOST_NAME} characters'
+            f'injected; write "true", "false" or a name of at most {SERVICE_NAME_LENGTH} characters'
         )
         return Leave(reason=Reason.BAD_NAME, warnings=(warning,))
     warning = (

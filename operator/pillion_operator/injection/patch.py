@@ -16,7 +16,7 @@ from pillion_operator.injection.container import (
     termination_grace_seconds,
     token_volume,
 )
-from pillion_operator.injection.decision import Inject, has_deliverer
+from pillion_operator.injection.decision import Inject, containers_of, has_deliverer
 from pillion_operator.names import (
     CONFIGURATION_VOLUME,
     DELIVERER_LABEL,
@@ -64,13 +64,13 @@ def injection_patch(
     grace = spec.get("terminationGracePeriodSeconds")
     if needed > (KUBERNETES_GRACE_SECONDS if grace is None else grace):
         operations.append(_add("/spec/terminationGracePeriodSeconds", needed))
-    return operations, (*_port_clashes(spec), *warnings)
+    return operations, (*_port_clashes(pod), *warnings)
 
 
-def _port_clashes(spec: Object) -> Iterator[str]:
+def _port_clashes(pod: Object) -> Iterator[str]:
     """Warn of containers that declare a port of the deliverer: they share the pod's address, so
     whichever starts second fails."""
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+    for container in containers_of(pod):
         for port in container.get("ports") or ():
             if port.get("containerPort") in (INTAKE_PORT, TELEMETRY_PORT):
                 yield (
@@ -114,6 +114,8 @@ def _override_resources(container: dict[str, Any], annotations: Mapping[str, str
         for section, annotation in _ANNOTATIONS.items()
         if annotation in annotations
     }
+    if not given:
+        return
     wanted: dict[str, Any] = {
         name: dict(value or {}) for name, value in container["resources"].items()
     }
@@ -125,13 +127,12 @@ def _override_resources(container: dict[str, Any], annotations: Mapping[str, str
             raise ValueError(f"{_ANNOTATIONS[section]} is ignored: {message}") from error
     for name, limit in wanted.get("limits", {}).items():
         request = wanted.get("requests", {}).get(name)
-        if given and _exceeds(request, limit):
+        if _exceeds(request, limit):
             raise ValueError(
                 f"{REQUESTS_ANNOTATION} and {LIMITS_ANNOTATION} are ignored: the sidecar would "
                 f"request {request} of {name}, more than its limit of {limit}"
             )
-    if given:
-        container["resources"] = wanted
+    container["resources"] = wanted
 
 
 def _exceeds(request: Any, limit: Any) -> bool:

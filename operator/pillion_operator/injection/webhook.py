@@ -5,10 +5,10 @@ case."""
 import base64
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 from prometheus_client import Counter, Histogram
@@ -31,6 +31,9 @@ LONGEST_WARNING = 256
 LONGEST_REFUSAL = 4096
 #: Stands for the name that the API server generates later.
 UNNAMED = "to-be-named"
+
+JSON = TypeVar("JSON")
+_TYPES: Mapping[type, str] = {str: "a text", dict: "a JSON object", list: "a JSON array"}
 
 
 class BadReview(ValueError): ...
@@ -61,12 +64,12 @@ def parse_resource_review(body: bytes) -> Review:
     request, uid = _request(body)
     if request.get("operation") not in ("CREATE", "UPDATE") or request.get("subResource"):
         return Review(uid=uid)
-    resource = _mapping(request.get("object"), "request.object")
-    metadata = _mapping(resource.get("metadata"), "request.object.metadata")
-    _mapping(resource.get("spec") or {}, "request.object.spec")
+    resource = _typed(request.get("object"), dict, "request.object")
+    metadata = _typed(resource.get("metadata"), dict, "request.object.metadata")
+    _typed(resource.get("spec") or {}, dict, "request.object.spec")
     for name in ("apiVersion", "kind"):
-        _text(resource.get(name), f"request.object.{name}")
-    namespace = _text(request.get("namespace"), "request.namespace")
+        _typed(resource.get(name), str, f"request.object.{name}")
+    namespace = _typed(request.get("namespace"), str, "request.namespace")
     before = request.get("oldObject")
     same = isinstance(before, dict) and before.get("spec") == resource.get("spec")
     if same or metadata.get("deletionTimestamp"):
@@ -103,13 +106,13 @@ def _request(body: bytes) -> tuple[Object, str]:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadReview(f"the body is not JSON: {error}") from error
-    review = _mapping(document, "the body")
+    review = _typed(document, dict, "the body")
     if review.get("apiVersion") != API_VERSION or review.get("kind") != "AdmissionReview":
         raise BadReview(
             # Without the actual values: this is logged, and anybody may send it.
             f"the body is no AdmissionReview of {API_VERSION}: set admissionReviewVersions to [v1]"
         )
-    request = _mapping(review.get("request"), "request")
+    request = _typed(review.get("request"), dict, "request")
     uid = request.get("uid")
     if not isinstance(uid, str) or not uid:
         raise BadReview("request.uid is missing")
@@ -127,15 +130,15 @@ def _is_creation_of_pod(request: Object) -> bool:
 
 
 def _pod(value: Any) -> Object:
-    pod = _mapping(value, "request.object")
-    metadata = _mapping(pod.get("metadata"), "request.object.metadata")
-    spec = _mapping(pod.get("spec"), "request.object.spec")
+    pod = _typed(value, dict, "request.object")
+    metadata = _typed(pod.get("metadata"), dict, "request.object.metadata")
+    spec = _typed(pod.get("spec"), dict, "request.object.spec")
     for name in ("labels", "annotations"):
         field = f"request.object.metadata.{name}"
-        for text in _mapping(metadata.get(name) or {}, field).values():
-            _text(text, f"a value in {field}")
+        for text in _typed(metadata.get(name) or {}, dict, field).values():
+            _typed(text, str, f"a value in {field}")
     for name in ("nodeSelector", "securityContext", "os"):
-        _mapping(spec.get(name) or {}, f"request.object.spec.{name}")
+        _typed(spec.get(name) or {}, dict, f"request.object.spec.{name}")
     for name in ("containers", "initContainers", "volumes", "imagePullSecrets"):
         _named_items(spec.get(name) or [], f"request.object.spec.{name}")
     grace = spec.get("terminationGracePeriodSeconds")
@@ -145,27 +148,15 @@ def _pod(value: Any) -> Object:
 
 
 def _named_items(value: Any, field: str) -> None:
-    for item in _list(value, field):
-        _text(_mapping(item, f"an item of {field}").get("name"), f"a name in {field}")
-        for port in _list(item.get("ports") or [], f"ports in {field}"):
-            _mapping(port, f"a port in {field}")
+    for item in _typed(value, list, field):
+        _typed(_typed(item, dict, f"an item of {field}").get("name"), str, f"a name in {field}")
+        for port in _typed(item.get("ports") or [], list, f"ports in {field}"):
+            _typed(port, dict, f"a port in {field}")
 
 
-def _text(value: Any, field: str) -> str:
-    if not isinstance(value, str):
-        raise BadReview(f"{field} is not a text")
-    return value
-
-
-def _mapping(value: Any, field: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BadReview(f"{field} is not a JSON object")
-    return value
-
-
-def _list(value: Any, field: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadReview(f"{field} is not a JSON array")
+def _typed(value: Any, type_: type[JSON], field: str) -> JSON:
+    if not isinstance(value, type_):
+        raise BadReview(f"{field} is not {_TYPES[type_]}")
     return value
 
 

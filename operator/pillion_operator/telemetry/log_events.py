@@ -14,7 +14,8 @@ class LogEvent:
     fields: tuple[str, ...] = ()
 
 
-_PROCESS = (
+LOG_EVENTS = (
+    # The process
     LogEvent(
         "operator-waiting",
         "WARNING",
@@ -84,9 +85,7 @@ _PROCESS = (
         "The Secret with the key of deliverers' tokens cannot be read or created. Nothing is "
         "reconciled until then.",
     ),
-)
-
-_RECONCILING = (
+    # Reconciling
     LogEvent(
         "reconcile-put-off",
         "WARNING",
@@ -135,9 +134,7 @@ _RECONCILING = (
         ("namespace", "service", "pod", "pending", "exact"),
     ),
     LogEvent("event-dropped", "INFO", "A Kubernetes Event could not be published."),
-)
-
-_INJECTION = (
+    # Injection
     LogEvent(
         "bad-review",
         "WARNING",
@@ -185,9 +182,7 @@ _INJECTION = (
         "The MutatingWebhookConfiguration does not exist, so the API server does not call the "
         "webhook and nothing is injected.",
     ),
-)
-
-_GATEWAYS = (
+    # Gateways
     LogEvent(
         "gateway-authority-changed",
         "INFO",
@@ -224,5 +219,3 @@ _GATEWAYS = (
         "the current ones; it is tried again.",
     ),
 )
-
-LOG_EVENTS = (*_PROCESS, *_RECONCILING, *_INJECTION, *_GATEWAYS)

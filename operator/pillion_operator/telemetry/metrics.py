@@ -1,5 +1,6 @@
 """The operator's metrics, under ``pillion_operator_``."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -35,9 +36,11 @@ class Metrics:
         )
         self.queue_depth = self._gauge("queue_depth", "Objects that wait to be reconciled.")
         self.api_writes = self._counter(
-            "api_writes", "Requests that write to the API server, by verb.", "verb"
+            "api_writes",
+            "Requests that write to the API server, by verb.",
+            "verb",
+            begin=("apply", "patch", "create", "replace", "delete"),
         )
-        _begin(self.api_writes, "apply", "patch", "create", "replace", "delete")
         self.conflicts = self._counter(
             "api_conflicts",
             "Writes that the API server refused because somebody else had written meanwhile.",
@@ -83,12 +86,14 @@ class Metrics:
             "Pods that the injecting webhook was asked about, by what it did: injected, left, "
             "failed.",
             "outcome",
+            begin=("injected", "left", "failed"),
         )
         self.evictions = self._counter(
             "evictions",
             "Pods without the deliverer that they should have, evicted so that they are made anew, "
             "by result: evicted, refused, failed.",
             "result",
+            begin=("evicted", "refused", "failed"),
         )
         self.missed_injections = self._gauge(
             "missed_injections",
@@ -109,10 +114,8 @@ class Metrics:
             "token_keys_read",
             "Looks at the API server's keys of service-account tokens, by result: read, failed.",
             "result",
+            begin=("read", "failed"),
         )
-        _begin(self.token_keys_read, "read", "failed")
-        _begin(self.webhook_answers, "injected", "left", "failed")
-        _begin(self.evictions, "evicted", "refused", "failed")
 
     def _add_deliverers(self) -> None:
         self.pokes = self._counter(
@@ -120,11 +123,13 @@ class Metrics:
             "Pods annotated so that the kubelet refreshes their configuration, by result: done, "
             "failed.",
             "result",
+            begin=("done", "failed"),
         )
-        self.gathered = self._counter(
+        self.polls = self._counter(
             "deliverers_asked",
             "Deliverers that were asked for their queues, by result: answered, unreachable.",
             "result",
+            begin=("answered", "unreachable"),
         )
         self.unreachable_deliverers = self._gauge(
             "unreachable_deliverers",
@@ -137,23 +142,20 @@ class Metrics:
             "namespace",
             "service",
         )
-        self.gathering_seconds = Histogram(
+        self.poll_seconds = Histogram(
             "pillion_operator_deliverer_answer_seconds",
             "How long a deliverer took to answer, or not to.",
             buckets=(0.005, 0.02, 0.1, 0.5, 2.0, 5.0),
             registry=self.registry,
         )
-        _begin(self.pokes, "done", "failed")
-        _begin(self.gathered, "answered", "unreachable")
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"pillion_operator_{name}", text, labels, registry=self.registry)
+    def _counter(self, name: str, text: str, *labels: str, begin: Sequence[str] = ()) -> Counter:
+        """``begin``: label values whose series start at 0, because ``increase()`` misses the first
+        event of a series that starts at 1."""
+        counter = Counter(f"pillion_operator_{name}", text, labels, registry=self.registry)
+        for value in begin:
+            counter.labels(value)
+        return counter
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"pillion_operator_{name}", text, labels, registry=self.registry)
-
-
-def _begin(counter: Counter, *values: str) -> None:
-    """Start series at 0, because ``increase()`` misses the first event of one that starts at 1."""
-    for value in values:
-        counter.labels(value)

@@ -7,8 +7,8 @@ import pytest
 from pillion_cli.cluster_check import KINDS
 from pillion_cli.main import command_parser, load
 from pillion_operator.cluster.types import our_type
-from pillion_operator.injection.decision import MOST_NAME
 from pillion_operator.names import gateway
+from pillion_sidecar.config.schema.common import SERVICE_NAME_LENGTH
 from pillion_testbed.helm import MATRIX, Helm, Object, find_helm, of_kind, only
 
 # The first one may have to build helm.
@@ -149,7 +149,7 @@ def test_its_token_is_for_a_gateway_and_for_nobody_else(helm: Helm) -> None:
 
 def test_names_stay_names_however_long_that_of_the_release_is(helm: Helm) -> None:
     objects = hooks(helm, f"fullnameOverride={'a' * 63}")
-    assert len(asked(objects).name) <= MOST_NAME
+    assert len(asked(objects).name) <= SERVICE_NAME_LENGTH
     for found in objects:
         assert len(found["metadata"]["name"]) <= 63
 

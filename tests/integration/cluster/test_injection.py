@@ -269,12 +269,11 @@ async def test_certificates_are_renewed_and_rotated_while_the_webhook_serves(
     clock = FakeClock(epoch=now - CA_SECONDS * 0.7)
     keeper = CertificateKeeper(
         api=bench.api,
-        settings=WebhookSettings(configuration=name),
+        settings=WebhookSettings(configuration=name, hosts=HOSTS),
         namespace=bench.namespace,
         leads=lambda: True,
         use=use,
         clock=clock,
-        hosts=HOSTS,
     )
     await keeper.look()
     for until in (now - 2 * OVERLAP, now):
