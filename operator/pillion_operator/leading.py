@@ -86,6 +86,16 @@ class Leader:
             dropped=metrics.events_dropped.inc,
         )
         self._losses = Losses(store=store, recorder=self._recorder, metrics=metrics, clock=clock)
+        self._missed = MissedInjections(
+            api=api,
+            services=self._services,
+            settings=settings,
+            clock=clock,
+            recorder=self._recorder,
+            changed=lambda service: self._queue.add(status_of(service)),
+            gauge=metrics.missed_injections,
+            evictions=metrics.evictions,
+        )
 
     async def run(self) -> None:
         """Reconcile forever, continuing from what another leader has left."""
@@ -114,7 +124,7 @@ class Leader:
                 tasks.create_task(context.authority.run())
                 tasks.create_task(context.issuer.run())
                 if self._settings.webhook is not None:
-                    tasks.create_task(context.missed.run())
+                    tasks.create_task(self._missed.run())
         finally:
             self._queue.close()
 
@@ -176,16 +186,7 @@ class Leader:
                 enabled=self._settings.poke,
                 done=lambda result: self._metrics.pokes.labels(result).inc(),
             ),
-            missed=MissedInjections(
-                api=self._api,
-                services=self._services,
-                settings=self._settings,
-                clock=self._clock,
-                recorder=self._recorder,
-                changed=lambda service: self._queue.add(status_of(service)),
-                gauge=self._metrics.missed_injections,
-                evictions=self._metrics.evictions,
-            ),
+            missed=self._missed,
             authority=GatewayAuthority(
                 api=self._api,
                 namespace=self._settings.namespace,

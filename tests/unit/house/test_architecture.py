@@ -125,7 +125,7 @@ def test_the_import_contract_of_pyproject_is_kept() -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_the_operator_imports_configuration_connections_and_wire_of_the_sidecar(
+def test_the_operator_imports_configuration_connections_tls_and_wire_of_the_sidecar(
     graph: grimp.ImportGraph,
 ) -> None:
     taken = {
@@ -136,7 +136,13 @@ def test_the_operator_imports_configuration_connections_and_wire_of_the_sidecar(
         if imported.split(".")[0] == "pillion_sidecar"
     }
     others = {name for name in taken if not f"{name}.".startswith(f"{CONFIG}.")}
-    assert others == {"pillion_sidecar.connections", "pillion_sidecar.wire.queues", PROTOCOLS}
+    assert others == {
+        "pillion_sidecar.auth.tls",
+        "pillion_sidecar.connections",
+        "pillion_sidecar.filewatch",
+        "pillion_sidecar.wire.queues",
+        PROTOCOLS,
+    }
 
 
 @pytest.mark.parametrize(("package", "port"), PORTS.items())
