@@ -31,8 +31,6 @@ from pillion_sidecar.intake.answers import (
     faults_document,
     flush_document,
     other_instance,
-    submission_answer,
-    submission_status,
 )
 from pillion_sidecar.intake.bodies import (
     EXPORT,
@@ -59,7 +57,13 @@ from pillion_sidecar.intake.parameters import (
     parse_timeout,
 )
 from pillion_sidecar.intake.relay import RelaySubmission
-from pillion_sidecar.intake.submission import IntakeContext, IntakeObserver, Submission
+from pillion_sidecar.intake.submission import (
+    IntakeContext,
+    IntakeObserver,
+    Submission,
+    submission_answer,
+    submission_status,
+)
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import UNSET
+
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability
 from pillion_sidecar.indication import (
@@ -26,7 +28,7 @@ from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examine
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
-from pillion_sidecar.wire.submission import RefusedLine
+from pillion_sidecar.wire.submission import RefusedLine, SubmissionAnswer
 
 #: Refused lines of one request that are listed.
 MAXIMUM_REFUSED = 10_000
@@ -418,6 +420,31 @@ class Submission:
                 destination=refusal.destination,
             )
         )
+
+
+def submission_answer(submission: Submission, *, unread_from: int | None) -> SubmissionAnswer:
+    """``unread_from``: the first line that was not read."""
+    counts = submission.unreached
+    return SubmissionAnswer(
+        accepted=submission.accepted,
+        duplicate=submission.duplicate,
+        refused=submission.refused,
+        unread_from=UNSET if unread_from is None else unread_from,
+        unrouted=counts.get(Unreached.UNROUTED, UNSET),
+        ended=counts.get(Unreached.ENDED, UNSET),
+        suppressed=counts.get(Unreached.SUPPRESSED, UNSET),
+    )
+
+
+def submission_status(submission: Submission) -> int:
+    """Return 200; 207 if some were refused; 400 or 429 if all were, for one reason."""
+    if not submission.refused:
+        return 200
+    if submission.accepted or submission.duplicate:
+        return 207
+    if submission.wrong == len(submission.refused):
+        return 400
+    return 207 if submission.wrong else 429
 
 
 def _are_relayed(targets: Sequence[Target]) -> bool:

@@ -14,7 +14,7 @@ from pillion_sidecar.journal.files import Files, folder_error, is_full
 from pillion_sidecar.journal.limits import OVER, JournalSettings
 from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.marks import MarksFile
-from pillion_sidecar.journal.metadata import SettlementBatch, recovered_names
+from pillion_sidecar.journal.names import recovered_names
 from pillion_sidecar.journal.ports import (
     IdentitySink,
     JournalOwner,
@@ -25,14 +25,22 @@ from pillion_sidecar.journal.ports import (
 )
 from pillion_sidecar.journal.read_back import PageCacheReader, ReadBack
 from pillion_sidecar.journal.records import (
+    DELIVERED,
     LOST,
+    REASON_CODES,
+    SETTLEMENT,
+    THROUGH,
     Flag,
+    Kind,
     Settlement,
     Snapshot,
     encode_indication,
     encode_names,
+    encode_queue,
     encode_settlements,
+    encode_subscriptions,
     encode_whole_snapshot,
+    seal,
 )
 from pillion_sidecar.journal.recovery import Recovery, recover
 from pillion_sidecar.journal.scan import FindingKind
@@ -46,6 +54,8 @@ logger = logging.getLogger("pillion.journal")
 SETTLE_SECONDS = 0.05
 _BODILESS = int(Flag.BODILESS)
 _HELD = int(Flag.HELD)
+#: Bytes of settlements in one record; a large purge makes several.
+_STEP = 16_384 * SETTLEMENT.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +163,62 @@ def open_journal(
     )
     journal.before_settling = before_settling
     return journal, recovery.recovered
+
+
+class SettlementBatch:
+    """Settlements, ended holds and queue states since the last commit.
+
+    Deliveries become one THROUGH for each destination if possible; a discard is always explicit, so
+    that no later THROUGH hides its reason.
+    """
+
+    __slots__ = ("_ended", "_explicit", "_states", "_subscriptions", "_through", "is_empty")
+
+    def __init__(self) -> None:
+        self.is_empty = True
+        self._through: dict[int, int] = {}
+        self._explicit = bytearray()
+        self._ended = bytearray()
+        self._states: dict[int, QueueState] = {}
+        self._subscriptions: dict[str, SubscriptionRecord] = {}
+
+    def settle(self, place: Place, reason: DiscardReason | None, through: bool) -> None:
+        self.is_empty = False
+        destination, _, number = place
+        if reason is not None:
+            self._explicit += SETTLEMENT.pack(destination, REASON_CODES[reason], number)
+        elif through:
+            self._through[destination] = number
+        else:
+            self._explicit += SETTLEMENT.pack(destination, DELIVERED, number)
+
+    def end_hold(self, indication_id: int, reason: DiscardReason) -> None:
+        self.is_empty = False
+        self._ended += SETTLEMENT.pack(0, REASON_CODES[reason], indication_id)
+
+    def note(self, state: QueueState) -> None:
+        self.is_empty = False
+        self._states[state.destination] = state
+
+    def note_subscription(self, record: SubscriptionRecord) -> None:
+        self.is_empty = False
+        self._subscriptions[record.uid] = record
+
+    def take(self) -> list[bytes]:
+        """Return the records of all that was gathered, and start again."""
+        records = list(map(encode_queue, self._states.values()))
+        if self._subscriptions:
+            records.append(encode_subscriptions([*self._subscriptions.values()]))
+        # A THROUGH does not cover discards, in either order.
+        for where, number in self._through.items():
+            self._explicit += SETTLEMENT.pack(where, THROUGH, number)
+        for kind, packed in ((Kind.HOLD_ENDED, self._ended), (Kind.SETTLED, self._explicit)):
+            for begin in range(0, len(packed), _STEP):
+                part = bytes(packed[begin : begin + _STEP])
+                records.append(seal(kind, part, count=len(part) // SETTLEMENT.size))
+        self._through, self._explicit, self.is_empty = {}, bytearray(), True
+        self._ended, self._states, self._subscriptions = bytearray(), {}, {}
+        return records
 
 
 class DiskJournal:
@@ -310,7 +376,7 @@ class DiskJournal:
     def _flush_soon(self) -> None:
         if not self._is_settle_due:
             self._is_settle_due = True
-            self._timers.call_later(SETTLE_SECONDS, self._flush)
+            self._timers.call_at(self._clock.monotonic() + SETTLE_SECONDS, self._flush)
 
     def _flush(self) -> None:
         # Not cancelled when a commit included everything: cancelling a timer per commit costs more.

@@ -2,11 +2,9 @@
 50 ms of CPU; the client library's metric objects take twenty times that."""
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate
 from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -71,33 +69,3 @@ def number(value: float) -> str:
     if isinstance(value, int):
         return str(int(value))
     return repr(int(value)) if value.is_integer() else repr(value)
-
-
-class Histogram:
-    """A histogram with one label. Each of ``known`` has a row from the start; other values count as
-    ``other``, so the label is bounded. An observation takes 0.6 us."""
-
-    def __init__(self, metric: Metric, *, known: Sequence[str]) -> None:
-        self.metric = metric
-        self._rows = {value: [0] * (len(metric.bounds) + 1) for value in known}
-        self._sums = dict.fromkeys(known, 0.0)
-
-    def observe(self, value: str, amount: float) -> None:
-        row = self._rows.get(value)
-        if row is None:
-            value = "other"
-            self._sums.setdefault(value, 0.0)
-            row = self._rows.setdefault(value, [0] * (len(self.metric.bounds) + 1))
-        row[bisect_left(self.metric.bounds, amount)] += 1
-        self._sums[value] += amount
-
-    def lines(self) -> Iterator[str]:
-        name, (label,) = self.metric.name, self.metric.labels
-        edges = [*(number(bound) for bound in self.metric.bounds), "+Inf"]
-        yield self.metric.header
-        for value, row in self._rows.items():
-            pair = f"{label}={quoted(value)}"
-            for edge, count in zip(edges, accumulate(row), strict=True):
-                yield f'{name}_bucket{{{pair},le="{edge}"}} {count}\n'
-            yield f"{name}_sum{{{pair}}} {number(self._sums[value])}\n"
-            yield f"{name}_count{{{pair}}} {sum(row)}\n"

@@ -1,9 +1,11 @@
 """The deliverer's metrics and the scrape. Counting takes 0.25 us on the delivery path; the rest is
 read at a scrape. Queues' samples come in bounded pieces, between which the event loop can run."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import accumulate
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -17,7 +19,7 @@ from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import definitions
-from pillion_sidecar.telemetry.exposition import Histogram, Metric, all_escaped
+from pillion_sidecar.telemetry.exposition import Metric, all_escaped, number, quoted
 from pillion_sidecar.telemetry.gateway import ConnectionMetrics, GatewayMetrics
 
 
@@ -28,6 +30,36 @@ class IntakeOutcome(StrEnum):
     INVALID = "invalid"
     #: Temporary: answered 429 or 503.
     REFUSED = "refused"
+
+
+class Histogram:
+    """A histogram with one label. Each of ``known`` has a row from the start; other values count as
+    ``other``, so the label is bounded. An observation takes 0.6 us."""
+
+    def __init__(self, metric: Metric, *, known: Sequence[str]) -> None:
+        self.metric = metric
+        self._rows = {value: [0] * (len(metric.bounds) + 1) for value in known}
+        self._sums = dict.fromkeys(known, 0.0)
+
+    def observe(self, value: str, amount: float) -> None:
+        row = self._rows.get(value)
+        if row is None:
+            value = "other"
+            self._sums.setdefault(value, 0.0)
+            row = self._rows.setdefault(value, [0] * (len(self.metric.bounds) + 1))
+        row[bisect_left(self.metric.bounds, amount)] += 1
+        self._sums[value] += amount
+
+    def lines(self) -> Iterator[str]:
+        name, (label,) = self.metric.name, self.metric.labels
+        edges = [*(number(bound) for bound in self.metric.bounds), "+Inf"]
+        yield self.metric.header
+        for value, row in self._rows.items():
+            pair = f"{label}={quoted(value)}"
+            for edge, count in zip(edges, accumulate(row), strict=True):
+                yield f'{name}_bucket{{{pair},le="{edge}"}} {count}\n'
+            yield f"{name}_sum{{{pair}}} {number(self._sums[value])}\n"
+            yield f"{name}_count{{{pair}}} {sum(row)}\n"
 
 
 class Metrics:

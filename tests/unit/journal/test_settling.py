@@ -1,7 +1,7 @@
 """Settlements in as few records as may be."""
 
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.metadata import SettlementBatch
+from pillion_sidecar.journal.disk import SettlementBatch
 from pillion_sidecar.journal.ports import Place, QueueState
 from pillion_sidecar.journal.records import (
     DELIVERED,

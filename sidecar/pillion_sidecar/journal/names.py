@@ -1,30 +1,10 @@
-"""The records beside the indications: indices of destinations and subscriptions, and settlements
-since the last commit, merged into few records."""
+"""The indices that stand for destinations and subscriptions in the journal's records."""
 
 from collections.abc import Iterable, Mapping
 
-from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.ports import (
-    Place,
-    QueueState,
-    RecoveredSubscription,
-    SubscriptionRecord,
-)
-from pillion_sidecar.journal.records import (
-    DELIVERED,
-    REASON_CODES,
-    SETTLEMENT,
-    THROUGH,
-    Kind,
-    Names,
-    encode_queue,
-    encode_subscriptions,
-    seal,
-)
+from pillion_sidecar.journal.ports import RecoveredSubscription
+from pillion_sidecar.journal.records import Names
 from pillion_sidecar.journal.recovery import Recovery
-
-#: Bytes of settlements in one record; a large purge makes several.
-_STEP = 16_384 * SETTLEMENT.size
 
 
 class NameTable:
@@ -123,59 +103,3 @@ def recovered_names(recovery: Recovery) -> NameTable:
         needed_destinations=destinations,
         needed_subscriptions=subscriptions,
     )
-
-
-class SettlementBatch:
-    """Settlements, ended holds and queue states since the last commit.
-
-    Deliveries become one THROUGH for each destination if possible; a discard is always explicit, so
-    that no later THROUGH hides its reason.
-    """
-
-    __slots__ = ("_ended", "_explicit", "_states", "_subscriptions", "_through", "is_empty")
-
-    def __init__(self) -> None:
-        self.is_empty = True
-        self._through: dict[int, int] = {}
-        self._explicit = bytearray()
-        self._ended = bytearray()
-        self._states: dict[int, QueueState] = {}
-        self._subscriptions: dict[str, SubscriptionRecord] = {}
-
-    def settle(self, place: Place, reason: DiscardReason | None, through: bool) -> None:
-        self.is_empty = False
-        destination, _, number = place
-        if reason is not None:
-            self._explicit += SETTLEMENT.pack(destination, REASON_CODES[reason], number)
-        elif through:
-            self._through[destination] = number
-        else:
-            self._explicit += SETTLEMENT.pack(destination, DELIVERED, number)
-
-    def end_hold(self, indication_id: int, reason: DiscardReason) -> None:
-        self.is_empty = False
-        self._ended += SETTLEMENT.pack(0, REASON_CODES[reason], indication_id)
-
-    def note(self, state: QueueState) -> None:
-        self.is_empty = False
-        self._states[state.destination] = state
-
-    def note_subscription(self, record: SubscriptionRecord) -> None:
-        self.is_empty = False
-        self._subscriptions[record.uid] = record
-
-    def take(self) -> list[bytes]:
-        """Return the records of all that was gathered, and start again."""
-        records = list(map(encode_queue, self._states.values()))
-        if self._subscriptions:
-            records.append(encode_subscriptions([*self._subscriptions.values()]))
-        # A THROUGH does not cover discards, in either order.
-        for where, number in self._through.items():
-            self._explicit += SETTLEMENT.pack(where, THROUGH, number)
-        for kind, packed in ((Kind.HOLD_ENDED, self._ended), (Kind.SETTLED, self._explicit)):
-            for begin in range(0, len(packed), _STEP):
-                part = bytes(packed[begin : begin + _STEP])
-                records.append(seal(kind, part, count=len(part) // SETTLEMENT.size))
-        self._through, self._explicit, self.is_empty = {}, bytearray(), True
-        self._ended, self._states, self._subscriptions = bytearray(), {}, {}
-        return records
