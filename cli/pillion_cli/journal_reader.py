@@ -4,22 +4,20 @@ Every file is opened before anything is read, so what a running deliverer remove
 most one segment is in memory.
 """
 
-import errno
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.files import (
-    Buffer,
     File,
-    Files,
+    ReadableFile,
+    ReadableFiles,
     SystemFiles,
     folder_error,
     unreadable_error,
@@ -78,24 +76,10 @@ class Snapshot:
         """In bytes, when it was opened."""
         return len(self._marks) if name == MARKS_NAME else self._open[name][1]
 
-    def open(self, name: str, *, writable: bool = False) -> File:
-        if writable:
-            _refuse()
+    def open(self, name: str) -> ReadableFile:
         if name == MARKS_NAME:
             return _MarksFile(self._marks)
         return _OpenFile(*self._open[name])
-
-    def create(self, name: str) -> File:
-        _refuse()
-
-    def rename(self, name: str, new_name: str) -> None:
-        _refuse()
-
-    def remove(self, name: str) -> None:
-        _refuse()
-
-    def sync_folder(self) -> None:
-        _refuse()
 
     def boot_id(self) -> bytes:
         return self._files.boot_id()
@@ -166,29 +150,8 @@ class _OpenFile:
         self._file = file
         self._size = size
 
-    def write_through(self, offset: int, data: Buffer) -> None:
-        _refuse()
-
-    def read_cached(self, offset: int, buffer: bytearray) -> int:
-        return 0
-
     def read(self, offset: int, size: int) -> bytes:
         return self._file.read(offset, max(0, min(size, self._size - offset)))
-
-    def write(self, offset: int, data: Buffer) -> None:
-        _refuse()
-
-    def sync(self) -> None:
-        _refuse()
-
-    def allocate(self, offset: int, size: int) -> None:
-        _refuse()
-
-    def truncate(self, size: int) -> None:
-        _refuse()
-
-    def is_named(self, name: str) -> NoReturn:
-        _refuse()
 
     def close(self) -> None:
         pass
@@ -200,10 +163,6 @@ class _MarksFile(_OpenFile):
 
     def read(self, offset: int, size: int) -> bytes:
         return self._data[offset : offset + size]
-
-
-def _refuse() -> NoReturn:
-    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
 _LOOKS = 5
@@ -254,7 +213,7 @@ class JournalReader:
     Raises :class:`~pillion_sidecar.journal.files.JournalError`, as a deliverer's start does.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: ReadableFiles) -> None:
         self._opening = examine(files)
         for _ in range(_LOOKS):
             if not self._opening.findings:

@@ -99,15 +99,19 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-class File(Protocol):
+class ReadableFile(Protocol):
+    def read(self, offset: int, size: int) -> bytes:
+        """Return at most ``size`` bytes; fewer only at the end of the file."""
+
+    def close(self) -> None: ...
+
+
+class File(ReadableFile, Protocol):
     def write(self, offset: int, data: Buffer) -> None:
         """Write all of ``data`` at ``offset``; on disk only after :meth:`sync`."""
 
     def write_through(self, offset: int, data: Buffer) -> None:
         """Write all of ``data`` and return once it is on disk; earlier writes may not be."""
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return at most ``size`` bytes; fewer only at the end of the file."""
 
     def read_cached(self, offset: int, buffer: bytearray) -> int:
         """Fill ``buffer`` from the page cache only; return the number of bytes, 0 if that is
@@ -124,15 +128,21 @@ class File(Protocol):
 
     def is_named(self, name: str) -> bool: ...
 
-    def close(self) -> None: ...
 
-
-class Files(Protocol):
+class ReadableFiles(Protocol):
     def names(self) -> list[str]:
         """Return the sorted names of all files."""
 
     def size(self, name: str) -> int: ...
 
+    def open(self, name: str) -> ReadableFile: ...
+
+    def boot_id(self) -> bytes:
+        """Return 16 bytes that differ after each boot, or none. Writes under the same id are in the
+        files, synced or not."""
+
+
+class Files(ReadableFiles, Protocol):
     def create(self, name: str) -> File: ...
 
     def open(self, name: str, *, writable: bool = False) -> File: ...
@@ -143,10 +153,6 @@ class Files(Protocol):
 
     def sync_folder(self) -> None:
         """Return once all created, renamed and removed names are on disk."""
-
-    def boot_id(self) -> bytes:
-        """Return 16 bytes that differ after each boot, or none. Writes under the same id are in the
-        files, synced or not."""
 
 
 class SystemFile:

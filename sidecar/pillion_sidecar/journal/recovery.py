@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.journal.files import (
     Files,
+    ReadableFiles,
     is_full,
     misnamed_error,
     mixed_error,
@@ -77,9 +78,12 @@ class Surveyed:
 
 
 class FolderScan:
-    def __init__(self, files: Files, *, repairs: bool, new_journal_id: bytes) -> None:
+    def __init__(
+        self, files: ReadableFiles, *, writable: Files | None, new_journal_id: bytes
+    ) -> None:
+        """``writable`` are the same files, to repair them; None to change nothing."""
         self._files = files
-        self._repairs = repairs
+        self._writable = writable
         self._new_journal_id = new_journal_id
         self.journal_id: bytes | None = None
         self.account = ScanState()
@@ -201,9 +205,11 @@ class FolderScan:
         senseless = self.account.add(number, data, layout)
         layout = layout._replace(damaged=tuple(sorted((*layout.damaged, *senseless))))
         self._note(number, data, layout, acknowledged=not written)
-        if self._repairs:
+        if self._writable is not None:
             next_segment = self.next_segment if layout.torn and not written else 0
-            size = self._mend(number, data, layout, size_on_disk, next_segment=next_segment)
+            size = self._mend(
+                self._writable, number, data, layout, size_on_disk, next_segment=next_segment
+            )
         else:
             size = layout.end
         if size >= HEADER_SIZE:
@@ -226,11 +232,11 @@ class FolderScan:
         lost = f"{missing} segments with all their records, to {last}"
         self._find(FindingKind.MISSING, first, 0, 0, lost)
         self.lost_bytes += missing * _SEGMENT_SIZE
-        if self._repairs:
+        if self._writable is not None:
             header = Header(number - 1, self.id, self.account.last_time)
             with telling(last):
                 size = stand_in(
-                    self._files,
+                    self._writable,
                     header,
                     missing=missing,
                     next_segment=self.next_segment,
@@ -264,25 +270,30 @@ class FolderScan:
                 self._find(FindingKind.UNFINISHED, name, layout.end, end, lost)
 
     def _mend(
-        self, number: int, data: bytes, layout: Layout, size_on_disk: int, *, next_segment: int
+        self,
+        files: Files,
+        number: int,
+        data: bytes,
+        layout: Layout,
+        size_on_disk: int,
+        *,
+        next_segment: int,
     ) -> int:
         """Return the repaired length of the segment. ``next_segment``: see :func:`cut`."""
         size = layout.end
         header = Header(number, self.id, self.account.last_time)
         with telling(segment_name(number)):
             if _is_beheaded(data, layout) or (layout.torn and layout.end < HEADER_SIZE):
-                return stand_in(self._files, header, missing=0, next_segment=self.next_segment)
+                return stand_in(files, header, missing=0, next_segment=self.next_segment)
             if layout.header is None and layout.end >= HEADER_SIZE:
-                mend_header(self._files, header, data)
+                mend_header(files, header, data)
             if layout.damaged:
-                quarantine(
-                    self._files, number, data, layout.damaged, next_segment=self.next_segment
-                )
+                quarantine(files, number, data, layout.damaged, next_segment=self.next_segment)
                 last, length = layout.damaged[-1]
                 if length < FRAME.size:
                     size = last
             if layout.end < max(size_on_disk, HEADER_SIZE):
-                size = cut(self._files, number, layout.end, next_segment=next_segment)
+                size = cut(files, number, layout.end, next_segment=next_segment)
         return size
 
     # ------------------------------------------------------------------ identities
@@ -300,22 +311,22 @@ class FolderScan:
                 lost = "identities: what repeats them is delivered again"
                 self._find(FindingKind.IDENTITIES, name, at, at + stretch.size, lost)
             file = summary(number, len(data), stored)
-            if damaged and self._repairs:
-                file = self._write_anew(file, number, stored)
+            if damaged and self._writable is not None:
+                file = self._write_anew(self._writable, file, number, stored)
             self.identities.append(file)
             yield from stored
 
     def _write_anew(
-        self, file: IdentitiesFile, number: int, stored: list[StoredIdentity]
+        self, files: Files, file: IdentitiesFile, number: int, stored: list[StoredIdentity]
     ) -> IdentitiesFile:
         with telling(file.name):
             try:
-                return write_identities(self._files, Header(number, self.id, 0.0), stored)
+                return write_identities(files, Header(number, self.id, 0.0), stored)
             except OSError as error:
                 # Its sound part remains readable at the next start.
                 if not is_full(error):
                     raise
-                remove_partial(self._files)
+                remove_partial(files)
                 return file
 
     def _find(self, kind: FindingKind, file: str, begin: int, end: int, lost: str) -> None:
@@ -333,12 +344,12 @@ def _snapshot_size(data: bytes, layout: Layout) -> int:
     return frame.size if frame is not None and frame.kind == Kind.SNAPSHOT else 0
 
 
-def examine(files: Files) -> FolderScan:
+def examine(files: ReadableFiles) -> FolderScan:
     """Scan a folder like a start, without changes.
 
     Raises JournalError: what no deliverer would open.
     """
-    opening = FolderScan(files, repairs=False, new_journal_id=bytes(16))
+    opening = FolderScan(files, writable=None, new_journal_id=bytes(16))
     opening.check_headers()
     opening.look_at_segments()
     for _ in opening.look_at_identities():
@@ -398,7 +409,7 @@ def recover(
 
     Raises JournalError: a newer version, files of several journals, or a failing disk.
     """
-    opening = FolderScan(files, repairs=True, new_journal_id=new_journal_id)
+    opening = FolderScan(files, writable=files, new_journal_id=new_journal_id)
     opening.check_headers()
     with telling(f"*{PARTIAL_SUFFIX}"):
         remove_partial(files)

@@ -17,7 +17,13 @@ from pillion_cli.exits import CommandError, Exit
 from pillion_cli.journal_reader import JournalReader, Snapshot
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.intake.decoding import decode_object, parse_json
-from pillion_sidecar.journal.files import File, SystemFiles
+from pillion_sidecar.journal.files import (
+    File,
+    Files,
+    ReadableFile,
+    ReadableFiles,
+    SystemFiles,
+)
 from pillion_sidecar.journal.ports import NO_NUMBER, Place
 from pillion_sidecar.journal.records import (
     LOST,
@@ -624,19 +630,10 @@ def test_the_snapshot_lets_nothing_be_changed(made: Journal) -> None:
     name = segment_name(1)
     with Snapshot(made.folder) as snapshot:
         file = snapshot.open(name)
-        for change in (
-            lambda: snapshot.open(name, writable=True),
-            lambda: snapshot.create("x"),
-            lambda: snapshot.rename(name, "x"),
-            lambda: snapshot.remove(name),
-            snapshot.sync_folder,
-            lambda: file.write(0, b"x"),
-            lambda: file.allocate(0, 1),
-            lambda: file.truncate(0),
-            file.sync,
-        ):
-            with pytest.raises(OSError, match="Read-only"):
-                change()
+        reading = {*dir(ReadableFiles), *dir(ReadableFile)}
+        changing = {*dir(Files), *dir(File)} - reading
+        assert "create" in changing
+        assert not changing & {*dir(snapshot), *dir(file)}
 
 
 def test_a_journal_may_have_more_files_than_a_process_may_open_at_first(made: Journal) -> None:
