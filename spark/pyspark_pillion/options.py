@@ -6,7 +6,7 @@ Spark passes lower-cased names, so case does not matter. All problems are report
 import difflib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,50 +17,6 @@ DEFAULT_URL = "http://127.0.0.1:8288"
 
 #: Options of a writer that Spark adds, in lower case.
 SPARKS_OWN = frozenset({"path", "paths", "queryname", "checkpointlocation"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The settings of one save or query. Times are seconds, sizes bytes."""
-
-    source: str
-    url: str | None = None
-    ca_file: str | None = None
-    token_file: str | None = None
-    class_name: str = "CIM_AlertIndication"
-    #: Property name by column name.
-    columns: Mapping[str, str]
-    ack: str = "accepted"
-    batch_size: int = 5000
-    batch_bytes: int = 4 * 1024 * 1024
-    timeout: float = 30.0
-    retry: float = 120.0
-    flush_level: str = "delivered"
-    flush_timeout: float = 300.0
-    on_undelivered: str = "fail"
-    on_invalid: str = "fail"
-    rejects_path: str | None = None
-    report_path: str | None = None
-
-    @property
-    def access(self) -> Access:
-        return Access(ca_file=self.ca_file, token_file=self.token_file)
-
-    def address(self, environ: Mapping[str, str]) -> Address:
-        """The deliverer's address in this environment. Raises ConfigurationError."""
-        try:
-            found = split_url(self.url or environ.get("PILLION_URL") or DEFAULT_URL)
-        except ValueError as error:
-            raise ConfigurationError([f"PILLION_URL {error}"]) from None
-        given = {"caFile": self.ca_file, "tokenFile": self.token_file}
-        problems = [
-            f"option {name} is given: it is for a gateway, so set option url to https://HOST:PORT"
-            for name, value in given.items()
-            if value is not None and not found.encrypted
-        ]
-        if problems:
-            raise ConfigurationError(problems)
-        return found
 
 
 def split_url(url: str) -> Address:
@@ -170,139 +126,160 @@ class Option:
     """One row of the table of options in ``docs/spark.md``."""
 
     name: str
-    field: str
     default: str
     parse: Callable[[str], Any]
     meaning: str
 
 
-TABLE: tuple[Option, ...] = (
-    Option(
+def _option(
+    name: str, default: Any, parse: Callable[[str], Any], meaning: str, *, shown: str = ""
+) -> Any:
+    """Declare a field of Options. ``shown`` is the default in words."""
+    shown = shown or ("none" if default is None else f"`{default}`")
+    return field(default=default, metadata={"option": Option(name, shown, parse, meaning)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The settings of one save or query."""
+
+    source: str = _option(
         "source",
-        "source",
-        "required",
+        MISSING,
         _text,
-        "who publishes, the same in every run of the job: half of the duplicate key",
-    ),
-    Option(
+        "publisher of the rows, the same in every run of the job: half of the duplicate key",
+        shown="required",
+    )
+    url: str | None = _option(
         "url",
-        "url",
-        f"`PILLION_URL` in the task's environment, else `{DEFAULT_URL}`",
+        None,
         _url,
-        "the deliverer's intake address, as each executor sees it",
-    ),
-    Option(
+        "the deliverer's intake address, as each executor reaches it",
+        shown=f"`PILLION_URL` in the task's environment, else `{DEFAULT_URL}`",
+    )
+    ca_file: str | None = _option(
         "caFile",
-        "ca_file",
-        "the system's authorities",
+        None,
         _mounted,
-        "for a gateway (`https`): file on each executor with the authorities, in PEM, that its"
-        " certificate may come from",
-    ),
-    Option(
+        "for a gateway (`https`): file on each executor with the CA certificates, in PEM, that"
+        " verify its certificate",
+        shown="the system's CA certificates",
+    )
+    token_file: str | None = _option(
         "tokenFile",
-        "token_file",
-        "none",
+        None,
         _mounted,
-        "for a gateway (`https`): file on each executor with the service-account token to show;"
-        " read anew for each request",
-    ),
-    Option(
-        "className",
-        "class_name",
-        "`CIM_AlertIndication`",
-        _text,
-        "class of structured rows",
-    ),
-    Option(
+        "for a gateway (`https`): file on each executor with the service-account token to send;"
+        " it is read for each request",
+    )
+    class_name: str = _option("className", "CIM_AlertIndication", _text, "class of structured rows")
+    #: Property name by column name.
+    columns: Mapping[str, str] = _option(
         "columns",
-        "columns",
-        "none",
+        MISSING,
         _columns,
-        "for structured rows: `Property=column, …` where a column is not named as its property",
-    ),
-    Option(
+        "for structured rows: `Property=column, …` where a column has not its property's name",
+        shown="none",
+    )
+    ack: str = _option(
         "ack",
-        "ack",
-        "`accepted`",
+        "accepted",
         _ack,
-        "how far each request must have come when it is answered: `accepted`, `durable`, `stable`",
-    ),
-    Option("batchSize", "batch_size", "`5000`", _integer(1, 100_000), "rows in a request, at most"),
-    Option(
+        "level that a request must reach before it is answered: `accepted`, `durable`, `stable`",
+    )
+    batch_size: int = _option("batchSize", 5000, _integer(1, 100_000), "maximum rows in a request")
+    batch_bytes: int = _option(
         "batchBytes",
-        "batch_bytes",
-        "`4194304`",
+        4 * 1024 * 1024,
         _integer(1024, 64 * 1024 * 1024),
-        "bytes in a request, at most (a longer row goes alone)",
-    ),
-    Option("timeoutSeconds", "timeout", "`30`", _seconds, "to wait for the answer to a request"),
-    Option(
+        "maximum bytes in a request; a longer row has a request of its own",
+    )
+    timeout: float = _option(
+        "timeoutSeconds", 30, _seconds, "maximum time to wait for the answer to a request"
+    )
+    retry: float = _option(
         "retrySeconds",
-        "retry",
-        "`120`",
+        120,
         _seconds,
-        "to go on trying, with back-off, while the deliverer accepts nothing",
-    ),
-    Option(
+        "maximum time to retry, with growing pauses, while the deliverer accepts nothing",
+    )
+    flush_level: str = _option(
         "flushLevel",
-        "flush_level",
-        "`delivered`; `durable` with `ack` `durable`",
+        "delivered",
         _choice("accepted", "durable", "stable", "delivered"),
-        "what a task's rows must have reached before the task ends: `accepted`, `durable`,"
+        "level that a task's rows must reach before the task ends: `accepted`, `durable`,"
         " `stable`, `delivered`",
-    ),
-    Option(
+        shown="`delivered`; `durable` with `ack` `durable`",
+    )
+    flush_timeout: float = _option(
         "flushTimeoutSeconds",
-        "flush_timeout",
-        "`300`",
+        300,
         _seconds,
-        "to wait for flushLevel; then the task fails",
-    ),
-    Option(
+        "maximum time to wait for flushLevel; then the task fails",
+    )
+    on_undelivered: str = _option(
         "onUndelivered",
-        "on_undelivered",
-        "`fail`",
+        "fail",
         _choice("fail", "report"),
         "when accepted rows were discarded: `fail` the task, or `report` the count at commit",
-    ),
-    Option(
+    )
+    on_invalid: str = _option(
         "onInvalid",
-        "on_invalid",
-        "`fail`",
+        "fail",
         _choice("fail", "rejects"),
         "when rows are no indications: `fail` the task, or `rejects`: write them to rejectsPath",
-    ),
-    Option(
+    )
+    rejects_path: str | None = _option(
         "rejectsPath",
-        "rejects_path",
-        "none",
+        None,
         _absolute,
         "directory on the executor for rejected rows: one NDJSON file for each task attempt",
-    ),
-    Option(
+    )
+    report_path: str | None = _option(
         "reportPath",
-        "report_path",
-        "none",
+        None,
         _absolute,
         "file on the driver to which each commit appends its counts, as one line of JSON",
-    ),
-)
+    )
+
+    @property
+    def access(self) -> Access:
+        return Access(ca_file=self.ca_file, token_file=self.token_file)
+
+    def address(self, environ: Mapping[str, str]) -> Address:
+        """The deliverer's address in this environment. Raises ConfigurationError."""
+        try:
+            found = split_url(self.url or environ.get("PILLION_URL") or DEFAULT_URL)
+        except ValueError as error:
+            raise ConfigurationError([f"PILLION_URL {error}"]) from None
+        given = {"caFile": self.ca_file, "tokenFile": self.token_file}
+        problems = [
+            f"option {name} is given: it is for a gateway, so set option url to https://HOST:PORT"
+            for name, value in given.items()
+            if value is not None and not found.encrypted
+        ]
+        if problems:
+            raise ConfigurationError(problems)
+        return found
+
+
+#: The options by the names of their fields.
+TABLE: Mapping[str, Option] = {one.name: one.metadata["option"] for one in fields(Options)}
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
     """Read the options. Raises ConfigurationError with every problem."""
-    known = {option.name.lower(): option for option in TABLE}
+    known = {option.name.lower(): (field, option) for field, option in TABLE.items()}
     values: dict[str, Any] = {"columns": {}}
     problems: list[str] = []
     for name, text in given.items():
-        option = known.get(name.lower())
-        if option is None:
+        if name.lower() not in known:
             if name.lower() not in SPARKS_OWN:
                 problems.append(_unknown(name))
             continue
+        field_name, option = known[name.lower()]
         try:
-            values[option.field] = option.parse(str(text))
+            values[field_name] = option.parse(str(text))
         except ValueError as error:
             problems.append(f"option {option.name} {error}")
     problems += _together(values, named={name.lower() for name in given})
@@ -328,7 +305,7 @@ def _together(values: Mapping[str, Any], *, named: set[str]) -> list[str]:
 
 
 def _unknown(name: str) -> str:
-    names = {option.name.lower(): option.name for option in TABLE}
+    names = {option.name.lower(): option.name for option in TABLE.values()}
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     remedy = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(names.values())}"
     return f"option {name} is unknown: {remedy}"

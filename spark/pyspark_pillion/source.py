@@ -89,13 +89,15 @@ def _job(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
     return Job(parsed, line_column(schema.fieldNames()), uuid.uuid4().hex)
 
 
-class BatchWriter(DataSourceArrowWriter):
+class _Writer:
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def write(self, iterator: Iterator[Any]) -> TaskCounts:
         return publish_partition(iterator, self.job)
 
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         report(messages, self.job.options, batch=None)
 
@@ -103,14 +105,8 @@ class BatchWriter(DataSourceArrowWriter):
         report_abort(messages, batch=None)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """One micro-batch. Spark makes a new writer at commit, so all counts are in messages."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-
-    def write(self, iterator: Iterator[Any]) -> TaskCounts:
-        return publish_partition(iterator, self.job)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         report(messages, self.job.options, batch=batchId)

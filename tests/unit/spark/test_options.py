@@ -154,4 +154,4 @@ def test_the_manual_has_each_option_with_its_default_and_meaning() -> None:
     manual = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", manual, re.MULTILINE)
 
-    assert rows == [(option.name, option.default, option.meaning) for option in TABLE]
+    assert rows == [(option.name, option.default, option.meaning) for option in TABLE.values()]
