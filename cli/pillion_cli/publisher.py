@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
 from pillion_cli.exits import Exit
 from pillion_cli.indications import Batch, Item, Kind
+from pillion_sidecar.wire.submission import RefusedLine, SubmissionAnswer, read_submission
 
 QUOTED_REFUSALS = 10
 #: Default seconds between tries, doubled up to the maximum.
@@ -197,9 +198,8 @@ class Publisher:
             " again (with a source and identifiers, repeats are recognised)"
         )
 
-    def _meet(self, content: dict[str, Any]) -> None:
+    def _meet(self, instance: str | None) -> None:
         """Compare the instance, before the accepted lines are counted."""
-        instance = content.get("instance")
         if instance is not None and self.instance not in (None, instance):
             self._forget(self.summary.accepted + self.summary.duplicate)
         self.instance = instance or self.instance
@@ -232,8 +232,8 @@ class Publisher:
             self._sleep(wait)
 
     def _give_up(self, batch: Batch, answer: Answer) -> None:
-        refused = (answer.json() or {}).get("refused", ())
-        reasons = [_reason(entry) for entry in refused if entry["status"] == 429]
+        refused = _submission(answer.json() or {}).refused
+        reasons = [_reason(line) for line in refused if line.status == 429]
         why = reasons[0] if reasons else f"HTTP {answer.status}: {answer.text()}"
         for item in batch.items:
             self.summary.refuse(item.number, why)
@@ -255,33 +255,34 @@ class Publisher:
         content = answer.json()
         if content is None or "accepted" not in content:
             return self._take_bare(answer, batch)
+        told = _submission(content)
         if self._options.follows:
-            self._meet(content)
+            self._meet(told.instance or None)
         summary = self.summary
-        summary.accepted += content.get("accepted", 0)
-        summary.duplicate += content.get("duplicate", 0)
-        summary.delivered += content.get("delivered", 0)
-        summary.unreached.update({reason: content.get(reason, 0) for reason in UNREACHED})
-        summary.pending += content.get("pending", 0)
-        summary.discarded.update(entry["reason"] for entry in content.get("discarded", ()))
-        summary.discarded["without detail"] += content.get("discardedBeyond", 0)
-        if content.get("durable") is False:
-            summary.not_durable += content["accepted"] + content.get("duplicate", 0)
-        unread = content.get("unreadFrom", len(batch.items))
+        summary.accepted += told.accepted
+        summary.duplicate += told.duplicate
+        summary.delivered += told.delivered or 0
+        summary.unreached.update({reason: getattr(told, reason) or 0 for reason in UNREACHED})
+        summary.pending += told.pending or 0
+        summary.discarded.update(one.reason for one in told.discarded or ())
+        summary.discarded["without detail"] += told.discarded_beyond or 0
+        if told.durable is False:
+            summary.not_durable += told.accepted + told.duplicate
+        unread = told.unread_from if isinstance(told.unread_from, int) else len(batch.items)
         left, wrong = [], []
-        for entry in content.get("refused", ()):
-            item = batch.items[entry["line"]]
-            if entry["status"] == 429:
+        for line in told.refused:
+            item = batch.items[line.line]
+            if line.status == 429:
                 left.append(item)
             else:
                 wrong.append(item)
-                summary.refuse(item.number, _reason(entry))
+                summary.refuse(item.number, _reason(line))
         if self.watch is not None:
             refused = {id(item) for item in (*left, *wrong)}
             taken = [item for item in batch.items[:unread] if id(item) not in refused]
             self.watch.answered(taken, wrong)
         left += batch.items[unread:]
-        if "reason" in content and len(left) == len(batch.items):
+        if isinstance(told.reason, str) and len(left) == len(batch.items):
             # The request failed at its first line, and would fail again.
             raise answer.refusal()
         return left
@@ -304,14 +305,20 @@ class Publisher:
         return []
 
 
-def _reason(entry: dict[str, Any]) -> str:
-    reason = str(entry["reason"])
-    field, destination = entry.get("field"), entry.get("destination")
-    if field and not reason.startswith(field):
-        return f"{field}: {reason}"
-    if destination and destination not in reason:
-        return f"{destination}: {reason}"
-    return reason
+def _submission(content: dict[str, Any]) -> SubmissionAnswer:
+    """Raises Refused."""
+    try:
+        return read_submission(content)
+    except ValueError as error:
+        raise Refused(f"the answer is not from a deliverer: {error}") from None
+
+
+def _reason(line: RefusedLine) -> str:
+    if line.field and not line.reason.startswith(line.field):
+        return f"{line.field}: {line.reason}"
+    if line.destination and line.destination not in line.reason:
+        return f"{line.destination}: {line.reason}"
+    return line.reason
 
 
 def _weight(items: Iterable[Item]) -> int:

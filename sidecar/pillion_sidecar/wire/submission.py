@@ -1,6 +1,9 @@
 """The answers to ``POST /v1/indications`` and ``POST /v1/relay``, and receipts. Deliverers write
 them; a sidecar reads its gateway's. Fields without a value are omitted, unknown ones ignored."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -54,3 +57,11 @@ class SubmissionAnswer(ReceiptAnswer, kw_only=True):
     instance: str | UnsetType = UNSET
     #: Why not all was read.
     reason: str | UnsetType = UNSET
+
+
+def read_submission(document: Mapping[str, Any]) -> SubmissionAnswer:
+    """Raises ValueError."""
+    try:
+        return msgspec.convert(document, SubmissionAnswer)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None

@@ -350,3 +350,10 @@ def test_who_asks_nothing_later_goes_on_over_a_restart(fake_time: FakeTime) -> N
     publisher = _publisher(client, fake_time, publisher="me")
     _publish(publisher, "1\n2\n3\n4\n")
     assert publisher.summary.exit_code is Exit.OK
+
+
+def test_an_answer_of_another_shape_is_refused_in_a_sentence(fake_time: FakeTime) -> None:
+    publisher = _publisher(ScriptedClient(_answer(accepted="many")), fake_time)
+    _publish(publisher, "1\n")
+    assert publisher.summary.failure is not None
+    assert publisher.summary.failure.startswith("the answer is not from a deliverer: ")
