@@ -7,14 +7,13 @@ and d1 to d3 are its names. A group is complete only with all acknowledgements.
 import json
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from pillion_cli.client import DelivererClient, Refused, Unreachable
 from pillion_cli.exits import CommandError, Exit
-from pillion_cli.indications import Batch, Item, Kind
+from pillion_cli.indications import Batch, Item, Kind, membership
 from pillion_cli.publisher import (
     FIRST_WAIT,
     LONGEST_WAIT,
@@ -351,17 +350,14 @@ class GroupPublisher:
 
 
 def members_of(group: SenderGroup, number: int) -> dict[str, object]:
-    members: dict[str, object] = {"group": group.name, "sequence": number}
-    if group.ordered:
-        members["ordered"] = True
-    if number == group.last:
-        members["last"] = True
-    if group.expires is not None:
-        date = datetime.fromtimestamp(group.expires, UTC)
-        members["groupExpires"] = date.isoformat().replace("+00:00", "Z")
-    if group.max_idle_seconds is not None:
-        members["groupMaxIdleSeconds"] = group.max_idle_seconds
-    return members
+    members = membership(
+        sequence=number,
+        last=number == group.last,
+        ordered=group.ordered,
+        expires=group.expires,
+        max_idle_seconds=group.max_idle_seconds,
+    )
+    return {"group": group.name, **members}
 
 
 def with_members(body: bytes, members: dict[str, object]) -> bytes:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, BinaryIO
@@ -134,3 +135,26 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the name {repeated!r} appears twice in one object")
     return found
+
+
+def membership(
+    *,
+    sequence: int,
+    last: bool,
+    ordered: bool,
+    expires: float | None,
+    max_idle_seconds: float | None,
+) -> dict[str, Any]:
+    """Return what places a line in its message group, without ``group``. ``expires`` is in seconds
+    since the epoch."""
+    members: dict[str, Any] = {"sequence": sequence}
+    if last:
+        members["last"] = True
+    if ordered:
+        members["ordered"] = True
+    if expires is not None:
+        date = datetime.fromtimestamp(expires, UTC)
+        members["groupExpires"] = date.isoformat().replace("+00:00", "Z")
+    if max_idle_seconds is not None:
+        members["groupMaxIdleSeconds"] = max_idle_seconds
+    return members

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pillion_cli.indications import membership
 from pillion_cli.journal_reader import JournalReader, Judged, Outcome, State, rfc_3339
-from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.journal.ports import QueueState
 from pillion_sidecar.journal.records import (
     FRAME,
@@ -198,7 +198,14 @@ def line_of(record: IndicationRecord) -> bytes:
     if envelope.group is not None:
         members["group"] = envelope.group
     if envelope.member is not None:
-        members |= _group_members(envelope.member)
+        member = envelope.member
+        members |= membership(
+            sequence=member.sequence,
+            last=member.last,
+            ordered=member.ordered,
+            expires=member.expires,
+            max_idle_seconds=member.max_idle_seconds,
+        )
     if record.expires:
         members["expires"] = rfc_3339(record.expires)
     body = record.body.strip()
@@ -206,19 +213,6 @@ def line_of(record: IndicationRecord) -> bytes:
         return body
     # The body is an object with members, so its last character closes it.
     return body[:-1] + b"," + _json(members)[1:]
-
-
-def _group_members(member: GroupMember) -> dict[str, Any]:
-    members: dict[str, Any] = {"sequence": member.sequence}
-    if member.last:
-        members["last"] = True
-    if member.ordered:
-        members["ordered"] = True
-    if member.expires is not None:
-        members["groupExpires"] = rfc_3339(member.expires)
-    if member.max_idle_seconds is not None:
-        members["groupMaxIdleSeconds"] = member.max_idle_seconds
-    return members
 
 
 def _enveloped(reader: JournalReader, one: Judged, record: IndicationRecord, line: bytes) -> bytes:
