@@ -1,13 +1,14 @@
-"""The options that commands share: deliverer, output, durations."""
+"""Options: how commands declare them, and those that commands share."""
 
 import argparse
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
-from pillion_cli.client import DEFAULT_URL, add_access_arguments, read_url
+from pillion_cli.client import CA_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, read_url
 from pillion_cli.exits import CommandError
 
 #: Default maximum of a duration (seconds).
@@ -18,6 +19,50 @@ _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _LONGEST_TEXT = 32
 #: The default of --to; the Spark data source reads it too.
 URL_VARIABLE = "PILLION_URL"
+
+
+class Options:
+    """Declares the options of a parser or group. A spelling is the option with the name of its
+    value, such as ``--port PORT``. The help ends with the default, unless it has brackets."""
+
+    def __init__(self, to: "argparse._ActionsContainer") -> None:
+        self._to = to
+
+    def group(self, title: str, text: str | None = None) -> "Options":
+        return Options(self._to.add_argument_group(title, text))
+
+    def value(
+        self,
+        spelling: str,
+        text: str,
+        parse: Callable[[str], Any] | None = None,
+        default: object = None,
+        **more: Any,
+    ) -> None:
+        """``more`` are arguments of ``add_argument``."""
+        if default is not None and "[" not in text:
+            text += f" [{default:g}]" if isinstance(default, float) else f" [{default}]"
+        if parse is not None:
+            more["type"] = parse
+        *names, metavar = spelling.split()
+        self._to.add_argument(*names, metavar=metavar, help=text, default=default, **more)
+
+    def file(self, spelling: str, text: str, default: Path | None = None, **more: Any) -> None:
+        self.value(spelling, text, Path, default, **more)
+
+    def several(self, spelling: str, text: str) -> None:
+        *names, metavar = spelling.split()
+        self._to.add_argument(*names, metavar=metavar, help=text, action="append", default=[])
+
+    def choice(
+        self, name: str, choices: Iterable[str], text: str, default: str | None = None
+    ) -> None:
+        if default is not None:
+            text += f" [{default}]"
+        self._to.add_argument(name, choices=list(map(str, choices)), help=text, default=default)
+
+    def flag(self, name: str, text: str) -> None:
+        self._to.add_argument(name, action="store_true", help=text)
 
 
 def seconds_from(minimum: float, *, maximum: float = MAXIMUM_SECONDS) -> Callable[[str], float]:
@@ -50,26 +95,26 @@ def _seconds(text: str) -> float:
 
 
 def add_timeout_argument(parser: argparse.ArgumentParser, *, default: float) -> None:
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds_from(0),
-        default=default,
-        help="maximum time to wait [%(default)g]",
-    )
+    Options(parser).value("--timeout SECONDS", "maximum time to wait", seconds_from(0), default)
 
 
 def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--to",
-        "--at",
-        dest="to",
-        metavar="URL",
-        type=deliverer_url,
-        default=os.environ.get(URL_VARIABLE) or DEFAULT_URL,
-        help=f"{what} [${URL_VARIABLE}, else {DEFAULT_URL}]",
+    """Define ``--to`` and the access to a gateway."""
+    default = os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    add_url_argument(parser, f"{what} [${URL_VARIABLE}, else {DEFAULT_URL}]", default=default)
+    options = Options(parser)
+    options.file(
+        "--ca FILE", f"CA certificates of an https URL, in PEM [${CA_VARIABLE}, else the system's]"
     )
-    add_access_arguments(parser)
+    options.file(
+        "--token-file FILE",
+        "send the token in this file, as a gateway requires; it is read for each request"
+        f" [${TOKEN_VARIABLE}]",
+    )
+
+
+def add_url_argument(parser: argparse.ArgumentParser, text: str, *, default: str) -> None:
+    Options(parser).value("--to --at URL", text, deliverer_url, default, dest="to")
 
 
 def deliverer_url(text: str) -> str:
@@ -99,11 +144,16 @@ def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:
     return parse
 
 
-def add_cluster_arguments(parser: "argparse._ActionsContainer") -> None:
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="kubeconfig file of the cluster"
+port_number = whole_number(0, 65_535)
+
+
+def add_cluster_arguments(options: Options) -> None:
+    options.file(
+        "--kubeconfig FILE",
+        "kubeconfig file of the cluster"
+        " [$KUBECONFIG or ~/.kube/config; in a pod its service account]",
     )
-    parser.add_argument("--context", metavar="NAME", help="kubeconfig context [the current one]")
+    options.value("--context NAME", "kubeconfig context [the current one]")
 
 
 def add_output_argument(parser: argparse.ArgumentParser, what: str = "output format") -> None:

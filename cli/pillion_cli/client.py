@@ -33,22 +33,6 @@ _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
 
-def add_access_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--ca",
-        metavar="FILE",
-        type=Path,
-        help=f"CA certificates of an https URL, in PEM [${CA_VARIABLE}, else the system's]",
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        type=Path,
-        help="send the token in this file, as a gateway requires; it is read for each request"
-        f" [${TOKEN_VARIABLE}]",
-    )
-
-
 class Access:
     def __init__(self, *, ca: Path | None = None, token_file: Path | None = None) -> None:
         self._ca = ca

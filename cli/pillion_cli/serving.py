@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from pillion_cli.arguments import whole_number
+from pillion_cli.arguments import Options, whole_number
 from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.telemetry.logs import LogFormat, LogOutput, configure_logging
 from pillion_sidecar.telemetry.rolling import Frequency, LogFile
@@ -65,42 +65,18 @@ def host_and_port(text: str, *, example: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def add_logging_arguments(parser: "argparse._ActionsContainer") -> None:
-    parser.add_argument(
-        "--log-format",
-        choices=[chosen.value for chosen in LogFormat],
-        default=LogFormat.JSON.value,
-        help="format of a log line [%(default)s]",
+def add_logging_arguments(options: Options) -> None:
+    options.choice("--log-format", LogFormat, "format of a log line", LogFormat.JSON)
+    options.choice(
+        "--log-level", ("DEBUG", "INFO", "WARNING", "ERROR"), "minimum log level", "INFO"
     )
-    parser.add_argument(
-        "--log-level",
-        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
-        default="INFO",
-        help="minimum log level [%(default)s]",
+    options.file("--log-file FILE", "append the log to this file [standard error]")
+    count = whole_number(1, LARGEST_COUNT)
+    options.value(
+        "--log-file-size MEGABYTES", "rotate the log file when it exceeds this size (MB)", count
     )
-    parser.add_argument(
-        "--log-file",
-        metavar="FILE",
-        type=Path,
-        help="append the log to this file [standard error]",
-    )
-    parser.add_argument(
-        "--log-file-size",
-        metavar="MEGABYTES",
-        type=whole_number(1, LARGEST_COUNT),
-        help="rotate the log file when it exceeds this size (MB)",
-    )
-    parser.add_argument(
-        "--log-file-frequency",
-        choices=[frequency.value for frequency in Frequency],
-        help="rotate the log file every hour or day (UTC)",
-    )
-    parser.add_argument(
-        "--log-file-keep",
-        metavar="N",
-        type=whole_number(1, LARGEST_COUNT),
-        help="keep only the latest N rotated files [all]",
-    )
+    options.choice("--log-file-frequency", Frequency, "rotate the log file every hour or day (UTC)")
+    options.value("--log-file-keep N", "keep only the latest N rotated files [all]", count)
 
 
 def start_logging(args: argparse.Namespace) -> LogOutput:

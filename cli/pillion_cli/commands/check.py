@@ -11,7 +11,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pillion_cli.arguments import add_cluster_arguments, add_output_argument, seconds_from
+from pillion_cli.arguments import (
+    Options,
+    add_cluster_arguments,
+    add_output_argument,
+    port_number,
+    seconds_from,
+)
 from pillion_cli.exits import CommandError, Exit
 
 if TYPE_CHECKING:
@@ -38,53 +44,23 @@ TOKEN = Path("/var/run/secrets/pillion/token")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--namespace", metavar="NAME", required=True, help="namespace of the resources"
-    )
-    parser.add_argument(
-        "--name", default="pillion-check", help="name of the resources [%(default)s]"
-    )
-    parser.add_argument(
-        "--address",
+    options = Options(parser)
+    options.value("--namespace NAME", "namespace of the resources", required=True)
+    options.value("--name NAME", "name of the resources", default="pillion-check")
+    options.value(
+        "--address ADDRESS",
+        "address of this machine or pod, as the gateway can reach it",
         required=True,
-        help="address of this machine or pod, as the gateway can reach it",
     )
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=5988,
-        help="port to listen on; 0 takes a free one [%(default)s]",
+    options.value("--port PORT", "port to listen on; 0 takes a free one", port_number, 5988)
+    options.value(
+        "--publisher NAMESPACE:NAME", "service account of the token", _account, required=True
     )
-    parser.add_argument(
-        "--publisher",
-        metavar="NAMESPACE:NAME",
-        type=_account,
-        required=True,
-        help="service account of the token",
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        type=Path,
-        default=TOKEN,
-        help="file with its token for the audience pillion [%(default)s]",
-    )
-    parser.add_argument(
-        "--gateway",
-        metavar="URL",
-        help="URL of the gateway [https://pillion-NAME.NAMESPACE.svc:8288]",
-    )
-    parser.add_argument(
-        "--injection", action="store_true", help="also check that a new pod gets a sidecar"
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds_from(0.001),
-        default=120.0,
-        help="maximum time of each step [%(default)g]",
-    )
-    add_cluster_arguments(parser)
+    options.file("--token-file FILE", "file with its token for the audience pillion", TOKEN)
+    options.value("--gateway URL", "URL of the gateway [https://pillion-NAME.NAMESPACE.svc:8288]")
+    options.flag("--injection", "also check that a new pod gets a sidecar")
+    options.value("--timeout SECONDS", "maximum time of each step", seconds_from(0.001), 120.0)
+    add_cluster_arguments(options)
     add_output_argument(parser, "output format; json prints one object per line")
 
 

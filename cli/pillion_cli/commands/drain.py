@@ -4,7 +4,12 @@ import argparse
 import json
 import time
 
-from pillion_cli.arguments import add_deliverer_arguments, add_output_argument, add_timeout_argument
+from pillion_cli.arguments import (
+    Options,
+    add_deliverer_arguments,
+    add_output_argument,
+    add_timeout_argument,
+)
 from pillion_cli.client import Access, DelivererClient, Unreachable
 from pillion_cli.exits import CommandError, Exit
 
@@ -34,13 +39,10 @@ ANSWER_SECONDS = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
     add_timeout_argument(parser, default=TIMEOUT)
-    parser.add_argument(
-        "--gone-ok", action="store_true", help="treat a deliverer that does not answer as drained"
-    )
-    parser.add_argument(
-        "--best-effort",
-        action="store_true",
-        help="always exit with 0, so that the kubelet reports no failed preStop hook",
+    options = Options(parser)
+    options.flag("--gone-ok", "treat a deliverer that does not answer as drained")
+    options.flag(
+        "--best-effort", "always exit with 0, so that the kubelet reports no failed preStop hook"
     )
     add_output_argument(parser)
 

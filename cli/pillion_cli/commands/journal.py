@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pillion_cli.arguments import add_output_argument
+from pillion_cli.arguments import Options, add_output_argument
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.journal_overview import Export, Overview
 from pillion_cli.journal_reader import JournalReader, Snapshot
@@ -27,6 +27,7 @@ from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
+from pillion_sidecar.wire.queues import Moment
 
 HELP = """
 Read the folder of a journal. The command changes nothing and may run beside a deliverer; its output
@@ -70,30 +71,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_argument(
         parser, "output format, except of export; discards prints one JSON object per line"
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--pending", action="store_true", help="export pending indications [the default]"
+    which = Options(parser.add_mutually_exclusive_group())
+    which.flag("--pending", "export pending indications [the default]")
+    which.flag("--all", "export settled indications too")
+    options = Options(parser)
+    options.value("--destination NAME", "export or list only the indications of this destination")
+    options.choice("--reason", DiscardReason, "list only the discards for this reason")
+    options.value(
+        "--since TIME",
+        "list only the discards since this time, such as 2026-11-22T09:00:00Z",
+        _moment,
     )
-    which.add_argument("--all", action="store_true", help="export settled indications too")
-    parser.add_argument(
-        "--destination",
-        metavar="NAME",
-        help="export or list only the indications of this destination",
-    )
-    parser.add_argument(
-        "--reason",
-        choices=[reason.value for reason in DiscardReason],
-        help="list only the discards for this reason",
-    )
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        type=_moment,
-        help="list only the discards since this time, such as 2026-11-22T09:00:00Z",
-    )
-    parser.add_argument(
-        "--envelope", action="store_true", help="export each indication with its outcome"
-    )
+    options.flag("--envelope", "export each indication with its outcome")
 
 
 def _action(text: str) -> str:
@@ -374,7 +363,7 @@ def _show_discards(found: Iterable[Discard]) -> None:
     numbers = ("number", "attempts")
     rows = (
         (
-            one.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            str(Moment(one.time.timestamp())),
             one.destination,
             one.subscription,
             one.reason,

@@ -7,7 +7,14 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pillion_cli.arguments import DAY, add_output_argument, seconds_from, whole_number
+from pillion_cli.arguments import (
+    DAY,
+    Options,
+    add_output_argument,
+    port_number,
+    seconds_from,
+    whole_number,
+)
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import heed_signals
 
@@ -50,67 +57,37 @@ MOST_KEPT = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--port",
-        type=whole_number(0, 65_535),
-        default=5988,
-        help="port to listen on; 0 takes a free one [%(default)s]",
-    )
-    parser.add_argument("--address", default="127.0.0.1", help="address to listen on [%(default)s]")
-    parser.add_argument(
-        "--tls-certificate", metavar="FILE", help="serve HTTPS with this chain, PEM"
-    )
-    parser.add_argument("--tls-key", metavar="FILE", help="private key, if that file has none")
+    options = Options(parser)
+    options.value("--port PORT", "port to listen on; 0 takes a free one", port_number, 5988)
+    options.value("--address ADDRESS", "address to listen on", default="127.0.0.1")
+    options.value("--tls-certificate FILE", "serve HTTPS with this certificate chain, in PEM")
+    options.value("--tls-key FILE", "private key, if that file has none")
     add_output_argument(parser)
-    parser.add_argument(
-        "--count",
-        type=whole_number(1, 10**9),
-        metavar="N",
-        help="end after N delivered indications",
+    options.value("--count N", "end after N delivered indications", whole_number(1, 10**9))
+    options.value("--keep N", "keep the last N for /-/arrivals", whole_number(0, MOST_KEPT), KEPT)
+    options.value(
+        "--lifetime SECONDS",
+        "lifetime of a sequence identifier: the sender's attempts x interval x 10",
+        seconds_from(0, maximum=math.inf),
+        LIFETIME,
     )
-    parser.add_argument(
-        "--keep",
-        type=whole_number(0, MOST_KEPT),
-        default=KEPT,
-        metavar="N",
-        help="keep the last N for /-/arrivals [%(default)s]",
-    )
-    parser.add_argument(
-        "--lifetime",
-        type=seconds_from(0, maximum=math.inf),
-        default=LIFETIME,
-        metavar="SECONDS",
-        help="lifetime of a sequence identifier: the sender's attempts x interval x 10 [900]",
-    )
-    _add_behaviour(parser.add_argument_group("faults"))
+    _add_behaviour(options.group("faults"))
 
 
-def _add_behaviour(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--fail", type=int, metavar="N", help="apply the fault only to the first N requests"
-    )
-    group.add_argument("--status", type=int, metavar="CODE", help="answer with this HTTP status")
-    group.add_argument(
-        "--retry-after",
-        type=int,
-        metavar="SECONDS",
-        help="add Retry-After to the answer of --status",
-    )
-    group.add_argument("--hang", action="store_true", help="read the request, and never answer")
-    group.add_argument(
-        "--close", action="store_true", help="take the indication, and close without an answer"
-    )
-    group.add_argument("--garbage", action="store_true", help="answer with bytes that are not HTTP")
-    group.add_argument(
-        "--cim-error", type=int, metavar="CODE", help="answer with this CIM status code"
-    )
-    group.add_argument("--redirect", metavar="URL", help="answer with 307 to this URL")
-    group.add_argument(
-        "--delay",
-        type=seconds_from(0, maximum=DAY),
-        default=0.0,
-        metavar="SECONDS",
-        help="time before any answer, a successful one too",
+def _add_behaviour(options: Options) -> None:
+    options.value("--fail N", "apply the fault only to the first N requests", int)
+    options.value("--status CODE", "answer with this HTTP status", int)
+    options.value("--retry-after SECONDS", "add Retry-After to the answer of --status", int)
+    options.flag("--hang", "read the request, and never answer")
+    options.flag("--close", "take the indication, and close without an answer")
+    options.flag("--garbage", "answer with bytes that are not HTTP")
+    options.value("--cim-error CODE", "answer with this CIM status code", int)
+    options.value("--redirect URL", "answer with 307 to this URL")
+    options.value(
+        "--delay SECONDS",
+        "time before any answer, a successful one too",
+        seconds_from(0, maximum=DAY),
+        0.0,
     )
 
 

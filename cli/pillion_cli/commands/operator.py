@@ -6,10 +6,9 @@ import json
 import logging
 import os
 import socket
-from pathlib import Path
 from typing import Any
 
-from pillion_cli.arguments import add_cluster_arguments, seconds_from, whole_number
+from pillion_cli.arguments import Options, add_cluster_arguments, seconds_from, whole_number
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import (
     add_logging_arguments,
@@ -51,44 +50,37 @@ examples:
 exit codes: 0 stopped by SIGTERM or Ctrl-C, 1 the start or the run failed, or the leadership was
 lost, 2 a wrong command line.
 """
-_DEFAULTS = WebhookSettings()
 
 
-def add_gateways(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--gateway-secret",
-        metavar="NAME",
+def add_gateways(options: Options) -> None:
+    options.value(
+        "--gateway-secret NAME",
+        "Secret of the operator's own certificate authority for gateways, created if missing",
         default="pillion-gateways",
-        help="Secret of the operator's own certificate authority for gateways, created if missing "
-        "[%(default)s]",
     )
-    group.add_argument(
-        "--gateway-authority",
-        metavar="NAME",
-        help="Secret of another certificate authority, in the operator's namespace: tls.crt and "
+    options.value(
+        "--gateway-authority NAME",
+        "Secret of another certificate authority, in the operator's namespace: tls.crt and "
         "tls.key, as cert-manager writes them",
     )
 
 
-def add_network(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--no-network-policies", action="store_true", help="create no NetworkPolicies for gateways"
-    )
-    group.add_argument(
+def add_network(options: Options) -> None:
+    options.flag("--no-network-policies", "create no NetworkPolicies for gateways")
+    options.choice(
         "--sidecar-network-policy",
-        choices=[policy.value for policy in SidecarPolicy],
-        default=SidecarPolicy.NONE.value,
-        help="create NetworkPolicies that allow metrics scraping of pods with a sidecar: for "
+        SidecarPolicy,
+        "create NetworkPolicies that allow metrics scraping of pods with a sidecar: for "
         "SparkExecutors, which Spark 4.2 and newer closes, or for All. Caution: a pod that no "
-        "other policy selects then rejects all other ingress [%(default)s]",
+        "other policy selects then rejects all other ingress",
+        SidecarPolicy.NONE,
     )
-    group.add_argument(
-        "--telemetry-from",
-        metavar="JSON",
-        type=_peers,
-        default=(),
-        help="clients of the metrics of deliverers, as a list of NetworkPolicy peers "
+    options.value(
+        "--telemetry-from JSON",
+        "clients of the metrics of deliverers, as a list of NetworkPolicy peers "
         "[every pod of the cluster]",
+        _peers,
+        (),
     )
 
 
@@ -107,173 +99,123 @@ def _peers(text: str) -> tuple[dict[str, Any], ...]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_cluster(parser.add_argument_group("the cluster"))
-    _add_deliverers(parser.add_argument_group("deliverers"))
-    _add_webhook(parser.add_argument_group("injection"))
-    add_gateways(parser.add_argument_group("gateways"))
-    add_network(parser.add_argument_group("network policies"))
-    _add_process(parser.add_argument_group("the process"))
+    options = Options(parser)
+    _add_cluster(options.group("the cluster"))
+    _add_deliverers(options.group("deliverers"))
+    _add_webhook(options.group("injection"))
+    add_gateways(options.group("gateways"))
+    add_network(options.group("network policies"))
+    _add_process(options.group("the process"))
 
 
-def _add_cluster(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--namespace",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="serve only this namespace; may be repeated [all namespaces]",
+def _add_cluster(options: Options) -> None:
+    options.several(
+        "--namespace NAME", "serve only this namespace; may be repeated [all namespaces]"
     )
-    group.add_argument(
-        "--operator-namespace",
-        metavar="NAME",
-        default=os.environ.get("POD_NAMESPACE", "pillion-system"),
-        help="namespace of the operator's Lease and Secrets [$POD_NAMESPACE, else %(default)s]",
+    namespace = os.environ.get("POD_NAMESPACE", "pillion-system")
+    options.value(
+        "--operator-namespace NAME",
+        f"namespace of the operator's Lease and Secrets [$POD_NAMESPACE, else {namespace}]",
+        default=namespace,
     )
-    add_cluster_arguments(group)
-    group.add_argument(
+    add_cluster_arguments(options)
+    options.flag(
         "--no-poke",
-        action="store_true",
-        help="do not annotate pods; the kubelet updates a configuration in its own interval",
+        "do not annotate pods; the kubelet updates a configuration in its own interval",
     )
-    group.add_argument(
-        "--resync-interval",
-        metavar="SECONDS",
-        type=whole_number(1, 86_400),
-        default=300,
-        help="interval between full lists, which find what a watch missed [%(default)s]",
+    options.value(
+        "--resync-interval SECONDS",
+        "interval between full lists, which find what a watch missed",
+        whole_number(1, 86_400),
+        300,
     )
 
 
-def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--deliverer-image",
-        metavar="IMAGE",
-        required=True,
-        help="default image of deliverers",
-    )
-    group.add_argument(
+def _add_deliverers(options: Options) -> None:
+    options.value("--deliverer-image IMAGE", "default image of deliverers", required=True)
+    options.choice(
         "--deliverer-image-pull-policy",
-        choices=["Always", "IfNotPresent", "Never"],
-        help="imagePullPolicy of the default image [the default of Kubernetes]",
+        ("Always", "IfNotPresent", "Never"),
+        "imagePullPolicy of the default image [the default of Kubernetes]",
     )
-    group.add_argument(
-        "--deliverer-pull-secret",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="default image pull Secret, in the pod's namespace; may be repeated",
+    options.several(
+        "--deliverer-pull-secret NAME",
+        "default image pull Secret, in the pod's namespace; may be repeated",
     )
-    group.add_argument(
-        "--deliverer-resources",
-        metavar="JSON",
-        type=_resources,
-        help='default requests and limits, such as {"requests": {"cpu": "50m"}}',
+    options.value(
+        "--deliverer-resources JSON",
+        'default requests and limits, such as {"requests": {"cpu": "50m"}}',
+        _resources,
     )
-    group.add_argument(
-        "--gather-interval",
-        metavar="SECONDS",
-        type=seconds_from(0.1),
-        default=10.0,
-        help="interval between polls of a deliverer's queues, longer with many deliverers "
-        "[%(default)s]",
+    options.value(
+        "--gather-interval SECONDS",
+        "interval between polls of a deliverer's queues, longer with many deliverers",
+        seconds_from(0.1),
+        10.0,
     )
-    group.add_argument(
-        "--allow-loopback",
-        action="store_true",
-        help="allow destinations in the deliverer's own pod",
+    options.flag("--allow-loopback", "allow destinations in the deliverer's own pod")
+    options.flag(
+        "--allow-link-local", "allow link-local destinations; metadata services stay refused"
     )
-    group.add_argument(
-        "--allow-link-local",
-        action="store_true",
-        help="allow link-local destinations; metadata services stay refused",
-    )
-    group.add_argument(
-        "--token-secret",
-        metavar="NAME",
+    options.value(
+        "--token-secret NAME",
+        "Secret with the key of deliverers' tokens, created if missing",
         default="pillion-operator",
-        help="Secret with the key of deliverers' tokens, created if missing [%(default)s]",
     )
 
 
-def _add_webhook(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--webhook",
-        metavar="HOST:PORT",
-        type=_address,
-        default=_DEFAULTS.address,
-        help="address of the webhook [0.0.0.0:9443]",
+def _add_webhook(options: Options) -> None:
+    defaults = WebhookSettings()
+    options.value(
+        "--webhook HOST:PORT",
+        "address of the webhook [0.0.0.0:9443]",
+        _address,
+        defaults.address,
     )
-    group.add_argument("--no-webhook", action="store_true", help="do not inject sidecars")
-    group.add_argument(
-        "--namespace-selector",
-        metavar="JSON",
-        type=_selector,
-        help="the webhook's namespaceSelector, such as "
+    options.flag("--no-webhook", "do not inject sidecars")
+    options.value(
+        "--namespace-selector JSON",
+        "the webhook's namespaceSelector, such as "
         '{"matchLabels": {"pillion": "yes"}}; pods of other namespaces need no sidecar '
         "[all namespaces]",
+        _selector,
     )
-    group.add_argument(
-        "--webhook-service",
-        metavar="NAME",
-        default=_DEFAULTS.service,
-        help="Service of the webhook [%(default)s]",
-    )
-    group.add_argument(
-        "--webhook-host",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="additional name or address in the certificate, for a webhook outside the cluster; "
+    options.value("--webhook-service NAME", "Service of the webhook", default=defaults.service)
+    options.several(
+        "--webhook-host NAME",
+        "additional name or address in the certificate, for a webhook outside the cluster; "
         "may be repeated",
     )
-    group.add_argument(
-        "--webhook-secret",
-        metavar="NAME",
-        default=_DEFAULTS.secret,
-        help="Secret with the operator's own CA and certificate, created if missing [%(default)s]",
+    options.value(
+        "--webhook-secret NAME",
+        "Secret with the operator's own CA and certificate, created if missing",
+        default=defaults.secret,
     )
-    group.add_argument(
-        "--webhook-configuration",
-        metavar="NAME",
-        default=_DEFAULTS.configuration,
-        help="MutatingWebhookConfiguration whose caBundle is updated [%(default)s]",
+    options.value(
+        "--webhook-configuration NAME",
+        "MutatingWebhookConfiguration whose caBundle is updated",
+        default=defaults.configuration,
     )
-    group.add_argument(
-        "--no-webhook-configuration",
-        action="store_true",
-        help="do not write caBundle",
-    )
-    group.add_argument(
-        "--webhook-certificates",
-        metavar="DIR",
-        type=Path,
-        help="use tls.crt and tls.key in this folder, such as a mounted cert-manager Secret",
+    options.flag("--no-webhook-configuration", "do not write caBundle")
+    options.file(
+        "--webhook-certificates DIR",
+        "use tls.crt and tls.key in this folder, such as a mounted cert-manager Secret",
     )
 
 
-def _add_process(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--telemetry",
-        metavar="HOST:PORT",
-        type=_address,
-        default=Address("0.0.0.0", 8081),
-        help="address of /metrics and the probes [0.0.0.0:8081]",
+def _add_process(options: Options) -> None:
+    options.value(
+        "--telemetry HOST:PORT",
+        "address of /metrics and the probes [0.0.0.0:8081]",
+        _address,
+        Address("0.0.0.0", 8081),
     )
-    group.add_argument(
-        "--identity",
-        metavar="NAME",
-        help="unique name of this replica in the Lease [host name and process]",
+    options.value(
+        "--identity NAME", "unique name of this replica in the Lease [host name and process]"
     )
-    group.add_argument(
-        "--lease",
-        metavar="NAME",
-        default="pillion-operator",
-        help="Lease of the leading replica [%(default)s]",
-    )
-    group.add_argument(
-        "--no-leader-election", action="store_true", help="use no Lease; for a single replica"
-    )
-    add_logging_arguments(group)
+    options.value("--lease NAME", "Lease of the leading replica", default="pillion-operator")
+    options.flag("--no-leader-election", "use no Lease; for a single replica")
+    add_logging_arguments(options)
 
 
 def _address(text: str) -> Address:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from pillion_cli.arguments import (
     DAY,
+    Options,
     add_deliverer_arguments,
     add_output_argument,
     seconds_from,
@@ -67,66 +68,47 @@ _SECONDS = seconds_from(0.001, maximum=DAY)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="file to send; - reads standard input")
     add_deliverer_arguments(parser, "the deliverer's intake")
-    parser.add_argument(
+    options = Options(parser)
+    options.choice(
         "--ack",
-        choices=("accepted", "durable", "stable", "delivered"),
-        default="accepted",
-        help="level that a request must reach before it is answered [accepted];"
-        " durable needs a deliverer with durability Disk; this version does not support stable",
+        ("accepted", "durable", "stable", "delivered"),
+        "level that a request must reach before it is answered; durable needs a deliverer with"
+        " durability Disk; this version does not support stable",
+        "accepted",
     )
-    parser.add_argument(
-        "--source", help="default source of the lines; with a source, repeats are recognised"
+    options.value(
+        "--source SOURCE", "default source of the lines; with a source, repeats are recognised"
     )
-    parser.add_argument("--publisher", metavar="ID", help="publisher ID, which a flush refers to")
-    parser.add_argument(
-        "--batch",
-        metavar="N",
-        type=whole_number(1, LARGEST_BATCH),
-        default=1000,
-        help="indications per request [1000]",
+    options.value("--publisher ID", "publisher ID, which a flush refers to [a new one]")
+    options.value(
+        "--batch N", "maximum indications per request", whole_number(1, LARGEST_BATCH), 1000
     )
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=_SECONDS,
-        default=60.0,
-        help="maximum time to wait for an acknowledgement and to retry without progress [60]",
+    options.value(
+        "--timeout SECONDS",
+        "maximum time to wait for an acknowledgement and to retry without progress",
+        _SECONDS,
+        60.0,
     )
-    parser.add_argument(
+    options.flag(
         "--flush",
-        action="store_true",
-        help="at the end, wait until everything is delivered or discarded and show the counts",
+        "at the end, wait until everything is delivered or discarded and show the counts",
     )
-    _add_group_arguments(parser)
-    parser.add_argument(
-        "--content-type",
-        metavar="TYPE",
-        help="format of FILE [by its suffix: .ndjson, .jsonl, .json, .xml]",
+    options.value("--group NAME", "publish the lines as one message group of this name")
+    options.flag("--ordered", "deliver the group in order, without gaps")
+    options.value(
+        "--group-expires SECONDS",
+        "end the group after this time; later than the expires of each of its lines",
+        _SECONDS,
+    )
+    options.value(
+        "--group-max-idle SECONDS",
+        "end the group when this time passes between two of its lines",
+        _SECONDS,
+    )
+    options.value(
+        "--content-type TYPE", "format of FILE [by its suffix: .ndjson, .jsonl, .json, .xml]"
     )
     add_output_argument(parser)
-
-
-def _add_group_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--group", metavar="NAME", help="publish the lines as one message group of this name"
-    )
-    parser.add_argument(
-        "--ordered",
-        action="store_true",
-        help="deliver the group in order, without gaps",
-    )
-    parser.add_argument(
-        "--group-expires",
-        metavar="SECONDS",
-        type=_SECONDS,
-        help="end the group after this time; later than the expires of each of its lines",
-    )
-    parser.add_argument(
-        "--group-max-idle",
-        metavar="SECONDS",
-        type=_SECONDS,
-        help="end the group when this time passes between two of its lines",
-    )
 
 
 def run(args: argparse.Namespace) -> int:

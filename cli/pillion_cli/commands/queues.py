@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
+from pillion_cli.arguments import Options, add_deliverer_arguments, add_output_argument
 from pillion_cli.client import Access, DelivererClient, Refused
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.tables import show_table
@@ -54,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
-    what.add_argument("--skip", metavar="NAME", help="discard the indication at the front")
-    what.add_argument("--purge", metavar="NAME", help="discard everything that is pending")
-    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    Options(what).value("--skip NAME", "discard the indication at the front")
+    Options(what).value("--purge NAME", "discard everything that is pending")
+    Options(parser).flag("--yes", "do not ask for confirmation")
     add_output_argument(parser)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pillion_cli.arguments import Options
 from pillion_cli.exits import CommandError, Exit, gc_disabled
 from pillion_cli.serving import (
     add_logging_arguments,
@@ -70,32 +71,23 @@ exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C, 1 the start or the run faile
 """
 
 
-def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
-    gateway = parser.add_argument_group(
+def add_gateway_arguments(options: Options) -> None:
+    gateway = options.group(
         "gateway",
         "Access to a gateway. The files are read again when they change, and may be created later.",
     )
-    for name, what in (
-        ("intake-tls-certificate", "serve the intake over TLS with this certificate, in PEM"),
-        ("intake-tls-key", "the certificate's key, in PEM"),
-        ("token-keys", "require tokens that these keys verify (token-keys.json)"),
-    ):
-        gateway.add_argument(f"--{name}", metavar="FILE", type=Path, help=what)
-    relay = parser.add_argument_group("relay", "The gateway that this deliverer relays to.")
-    relay.add_argument(
-        "--gateway",
-        metavar="URL",
-        help=f"its URL; {SERVICE} stands for the name of its IndicationService",
+    gateway.file(
+        "--intake-tls-certificate FILE", "serve the intake over TLS with this certificate, in PEM"
     )
-    relay.add_argument(
-        "--gateway-ca",
-        metavar="FILE",
-        type=Path,
-        help="the CA certificates that verify its certificate, in PEM [the system's]",
+    gateway.file("--intake-tls-key FILE", "the certificate's key, in PEM")
+    gateway.file("--token-keys FILE", "require tokens that these keys verify (token-keys.json)")
+    relay = options.group("relay", "The gateway that this deliverer relays to.")
+    relay.value("--gateway URL", f"its URL; {SERVICE} stands for the name of its IndicationService")
+    relay.file(
+        "--gateway-ca FILE",
+        "the CA certificates that verify its certificate, in PEM [the system's]",
     )
-    relay.add_argument(
-        "--gateway-token", metavar="FILE", type=Path, help="the token to send [none]"
-    )
+    relay.file("--gateway-token FILE", "the token to send [none]")
 
 
 def intake_tls(args: argparse.Namespace) -> TLSFiles | None:
@@ -159,83 +151,56 @@ def _wrong(text: str) -> CommandError:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--resources", metavar="DIR", type=Path, required=True, help="the folder of resource files"
-    )
-    parser.add_argument(
-        "--journal",
-        metavar="DIR",
-        type=Path,
-        help="store accepted indications in this folder until they are delivered; it is created if "
+    options = Options(parser)
+    options.file("--resources DIR", "the folder of resource files", required=True)
+    options.file(
+        "--journal DIR",
+        "store accepted indications in this folder until they are delivered; it is created if "
         "its parent exists [in memory]",
     )
-    parser.add_argument(
-        "--service",
-        metavar="NAME",
-        help="IndicationService to run [the only one in the folder]",
+    options.value("--service NAME", "IndicationService to run [the only one in the folder]")
+    options.value(
+        "--intake HOST:PORT",
+        "address of the intake; port 0 takes a free one",
+        address,
+        Address("127.0.0.1", INTAKE_PORT),
     )
-    parser.add_argument(
-        "--intake",
-        metavar="HOST:PORT",
-        type=address,
-        default=Address("127.0.0.1", INTAKE_PORT),
-        help="address of the intake [%(default)s]; port 0 takes a free one",
+    options.value(
+        "--telemetry HOST:PORT",
+        "address of /metrics and the probes",
+        address,
+        Address("127.0.0.1", TELEMETRY_PORT),
     )
-    parser.add_argument(
-        "--telemetry",
-        metavar="HOST:PORT",
-        type=address,
-        default=Address("127.0.0.1", TELEMETRY_PORT),
-        help="address of /metrics and the probes [%(default)s]",
+    options.value(
+        "--administration HOST:PORT",
+        "address of /v1/queues and /drain [the intake listener]",
+        address,
     )
-    parser.add_argument(
-        "--administration",
-        metavar="HOST:PORT",
-        type=address,
-        help="address of /v1/queues and /drain [the intake listener]",
+    options.file(
+        "--operator-token-file FILE",
+        "let requests with this file's token as a bearer read /v1/queues on the telemetry listener",
     )
-    parser.add_argument(
-        "--operator-token-file",
-        metavar="FILE",
-        type=Path,
-        help="let requests with this file's token as a bearer read /v1/queues on the telemetry "
-        "listener",
-    )
-    parser.add_argument(
+    options.flag(
         "--wait-for-configuration",
-        action="store_true",
-        help="start without a valid configuration, and answer 503 until there is one",
+        "start without a valid configuration, and answer 503 until there is one",
     )
-    _add_limits(parser)
-    add_gateway_arguments(parser)
-    add_logging_arguments(parser)
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--refuse-loopback",
-        action="store_true",
-        help="refuse destinations on this machine, as a deliverer in a pod does",
+    options.flag(
+        "--refuse-loopback", "refuse destinations on this machine, as a deliverer in a pod does"
     )
-    parser.add_argument(
-        "--allow-link-local",
-        action="store_true",
-        help="allow link-local destinations; metadata services stay refused",
+    options.flag(
+        "--allow-link-local", "allow link-local destinations; metadata services stay refused"
     )
-    parser.add_argument(
-        "--max-destinations",
-        metavar="N",
-        type=int,
-        default=10_000,
-        help="maximum number of destination queues, a limit on memory [%(default)s]",
+    options.value(
+        "--max-destinations N",
+        "maximum number of destination queues, a limit on memory",
+        int,
+        10_000,
     )
-    parser.add_argument(
-        "--nameserver",
-        metavar="IP[:PORT]",
-        action="append",
-        default=[],
-        help="name server instead of the system's; may be repeated",
+    options.several(
+        "--nameserver IP[:PORT]", "name server instead of the system's; may be repeated"
     )
+    add_gateway_arguments(options)
+    add_logging_arguments(options)
 
 
 def address(text: str) -> Address:

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from pillion_cli.arguments import add_output_argument
+from pillion_cli.arguments import Options, add_output_argument
 from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
@@ -27,11 +27,7 @@ exit codes: 0 valid, 1 there are problems, 2 a wrong command line or no such fol
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="folder of resource files")
-    parser.add_argument(
-        "--service",
-        metavar="NAME",
-        help="IndicationService to check, if there are several",
-    )
+    Options(parser).value("--service NAME", "IndicationService to check [the only one]")
     add_output_argument(parser)
 
 

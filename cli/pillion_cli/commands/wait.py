@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable
 
-from pillion_cli.arguments import add_output_argument, add_timeout_argument, deliverer_url
+from pillion_cli.arguments import add_output_argument, add_timeout_argument, add_url_argument
 from pillion_cli.client import DelivererClient, Unreachable
 from pillion_cli.exits import CommandError, Exit
 
@@ -31,14 +31,8 @@ LOOK_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--to",
-        "--at",
-        dest="to",
-        metavar="URL",
-        type=deliverer_url,
-        default=DEFAULT_TELEMETRY,
-        help=f"the deliverer's telemetry [{DEFAULT_TELEMETRY}]",
+    add_url_argument(
+        parser, f"the deliverer's telemetry [{DEFAULT_TELEMETRY}]", default=DEFAULT_TELEMETRY
     )
     add_timeout_argument(parser, default=TIMEOUT)
     add_output_argument(parser)

@@ -5,7 +5,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from pillion_cli.arguments import add_cluster_arguments, add_output_argument
+from pillion_cli.arguments import Options, add_cluster_arguments, add_output_argument
 from pillion_cli.exits import CommandError, Exit
 
 if TYPE_CHECKING:
@@ -32,17 +32,14 @@ TIMEOUT = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pod", metavar="POD", help="name of the pod")
-    parser.add_argument(
-        "--namespace", "-n", metavar="NAME", default="default", help="its namespace [%(default)s]"
-    )
-    parser.add_argument(
-        "--operator-namespace",
-        metavar="NAME",
+    options = Options(parser)
+    options.value("--namespace -n NAME", "its namespace", default="default")
+    options.value(
+        "--operator-namespace NAME",
+        "the operator's namespace, if the webhook's configuration does not name it",
         default="pillion-system",
-        help="the operator's namespace, if the webhook's configuration does not name it "
-        "[%(default)s]",
     )
-    add_cluster_arguments(parser)
+    add_cluster_arguments(options)
     add_output_argument(parser)
 
 

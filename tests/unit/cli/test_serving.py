@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pillion_cli.arguments import Options
 from pillion_cli.commands import sidecar
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import add_logging_arguments, start_logging
@@ -23,7 +24,7 @@ def _own_logging() -> Iterator[None]:
 
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    add_logging_arguments(parser)
+    add_logging_arguments(Options(parser))
     return parser.parse_args(arguments)
 
 
