@@ -168,8 +168,12 @@ class World:
         these services (without any: of the default one) are what they should be."""
         services = services or ("default",)
         self.until(lambda: all(map(is_ready, self.ours())), "everything is accepted and ready")
-        self.until(lambda: not self.wrong(*services), "the configurations hold what they should")
+        self.renders(*services)
         self.until(lambda: self._tells_of(services), "the statuses tell of that configuration")
+
+    def renders(self, *services: str) -> None:
+        """Wait until the configurations of these services are what they should be."""
+        self.until(lambda: not self.wrong(*services), "the configurations hold what they should")
 
     def _tells_of(self, services: Iterable[str]) -> bool:
         """Whether the status of each service has the revision that is rendered."""

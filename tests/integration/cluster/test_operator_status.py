@@ -113,6 +113,8 @@ def test_a_pod_that_has_no_configuration_yet_is_waited_for(
     world.apply(service(), filter_(), destination(listener.url), subscription())
     world.becomes(*SERVICE, "Ready", "False", "RollingOut")
     world.becomes(*DESTINATION, "Ready", "False", "RollingOut")
+    # The kubelet comes round once, so all that was applied must be in the configuration.
+    world.renders("default")
     kubelet.refresh("publisher")
     world.becomes(*SERVICE, "Ready", "True", "InForce")
     in_force(world, *DESTINATION)

@@ -40,6 +40,7 @@ def listed(kind: str, name: str, spec: Any, *, noise: random.Random) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_ten_thousand_destinations_are_spread_over_secrets_that_the_api_server_takes() -> None:
     noise, store = random.Random(1), Store()
     service = listed("IndicationService", "default", {}, noise=noise)
