@@ -144,7 +144,7 @@ docs: .venv/.complete ## Build the manual into site/; a broken link is an error
 	@echo "site/index.html: open it in a browser"
 
 .PHONY: generate
-generate: .venv/.complete ## Write what is generated: crds/, docs/reference/, docs/rows.md
+generate: .venv/.complete ## Write what is generated: crds/, docs/reference/, docs/rows.md, a picture
 	@$(PY) tools/generate.py
 
 .PHONY: format

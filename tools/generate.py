@@ -20,6 +20,7 @@ GENERATORS = (
     "chart_reference",
     "operator_reference",
     "http_reference",
+    "modules_picture",
 )
 #: Where they lie.
 FOLDERS = ("crds", "charts", "docs")
