@@ -11,11 +11,17 @@ import yaml
 from pillion_cli.main import command_parser, load
 from pillion_operator.status.conditions import OUR_TYPES
 from support.house import ROOT
-from support.manual import PAGES
+from support.manual import PAGES, codes
 
 ALL_PAGES = [*PAGES, ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md"]
 RULES = yaml.safe_load((ROOT / "charts/pillion/files/alerts.yaml").read_text(encoding="utf-8"))
 ALERTS = {rule["alert"] for group in RULES["groups"] for rule in group["rules"]}
+#: By section of the page of the architecture: where its paths begin.
+FOLDERS = {
+    "Inside the deliverer": ROOT / "sidecar/pillion_sidecar",
+    "From resources to deliverers": ROOT / "operator/pillion_operator",
+    "Where a change goes": ROOT / "cli",
+}
 each_page = pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 
 
@@ -47,3 +53,27 @@ def test_a_prometheus_alert_on_a_page_is_a_rule_of_the_chart(page: Path) -> None
 def test_a_condition_that_a_command_waits_for_is_one_of_ours(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"--for=condition=(\w+)", text)) <= OUR_TYPES
+
+
+def test_a_path_in_a_table_of_the_architecture_exists() -> None:
+    missing, folder = set(), ROOT
+    for line in (ROOT / "docs/architecture.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            folder = FOLDERS.get(line.removeprefix("## "), ROOT)
+        if not line.startswith("| "):
+            continue
+        first, *others = line.strip("| ").split(" | ")
+        if first == "module of `journal/`":
+            folder = FOLDERS["Inside the deliverer"] / "journal"
+        # The first cell names modules only in the tables of modules.
+        names = {*codes(first), *(one for cell in others for one in codes(cell) if "/" in one)}
+        missing |= {one for one in names if not is_there(one, folder)}
+    assert missing == set()
+
+
+def is_there(name: str, folder: Path) -> bool:
+    """Whether a name in a table is a module or a file, or no path at all."""
+    if not re.fullmatch(r"[a-z_./-]+", name):
+        return True
+    places = [folder / name, *(one / name for one in (ROOT, *FOLDERS.values()))]
+    return any(place.exists() or place.with_suffix(".py").exists() for place in places)
