@@ -43,11 +43,11 @@ class Metrics:
         )
         self.conflicts = self._counter(
             "api_conflicts",
-            "Writes that the API server refused because somebody else had written meanwhile.",
+            "Writes that the API server refused because another client had written before.",
         )
         self.drift = self._counter(
             "drift",
-            "Objects of the operator's own that somebody else had changed, set right again.",
+            "The operator's objects that it restored after a change by another client.",
             "kind",
         )
         self.events_dropped = self._counter(

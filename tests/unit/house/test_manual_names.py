@@ -11,7 +11,7 @@ import yaml
 from pillion_cli.main import command_parser, load
 from pillion_operator.status.conditions import OUR_TYPES
 from support.house import ROOT
-from support.manual import PAGES, codes
+from support.manual import PAGES, codes, text_of
 
 ALL_PAGES = [*PAGES, ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md"]
 RULES = yaml.safe_load((ROOT / "charts/pillion/files/alerts.yaml").read_text(encoding="utf-8"))
@@ -21,6 +21,12 @@ FOLDERS = {
     "Inside the deliverer": ROOT / "sidecar/pillion_sidecar",
     "From resources to deliverers": ROOT / "operator/pillion_operator",
     "Where a change goes": ROOT / "cli",
+}
+#: Other tests compare these pages with the source.
+METRICS = {
+    metric
+    for name in ("metrics", "operator-metrics")
+    for metric in re.findall(r"`(pillion_\w+)`", text_of(f"reference/{name}.md"))
 }
 each_page = pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 
@@ -47,6 +53,14 @@ def test_a_command_in_a_sentence_is_a_command(page: Path) -> None:
 def test_a_prometheus_alert_on_a_page_is_a_rule_of_the_chart(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"\bPillion[A-Z][A-Za-z]+\b", text)) <= ALERTS
+
+
+@each_page
+def test_a_metric_on_a_page_is_in_the_reference(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"\bpillion_(?!(?:sidecar|cim|cli|operator|testbed)\b)[a-z_]+", text))
+    series = {metric + suffix for metric in METRICS for suffix in ("", "_bucket", "_sum", "_count")}
+    assert named <= series
 
 
 @each_page
