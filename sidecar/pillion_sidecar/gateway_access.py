@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pillion_sidecar.auth.token_middleware import TokenMiddleware
     from pillion_sidecar.auth.tokens import TokenKeys
 
-logger = logging.getLogger("pillion.door")
+logger = logging.getLogger("pillion.auth")
 
 
 class GatewayAccess:

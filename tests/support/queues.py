@@ -82,7 +82,7 @@ class Still:
     depth: int = 0
     held: int = 0
     capacity: int = 10_000
-    in_flight: int = 0
+    in_flight_count: int = 0
     oldest_accepted_at: float | None = None
     relay_to: str | None = None
     created_at: float = 1_700_000_000.0
@@ -92,7 +92,7 @@ class Still:
     draining: bool = False
     sequence_context: str | None = None
     next_sequence_number: int = 0
-    flying: tuple[QueueEntry, ...] = ()
+    in_flight: tuple[QueueEntry, ...] = ()
     waiting: Nothing = field(default_factory=Nothing)
 
     @property
@@ -113,7 +113,7 @@ class Still:
             queue_full_policy=QueueFullPolicy.REJECT,
         )
 
-    def gives_way(self, *, now: float) -> bool:
+    def evicts_oldest(self, *, now: float) -> bool:
         return False
 
 

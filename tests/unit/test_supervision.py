@@ -35,7 +35,7 @@ class FailingDispatcher(Dispatcher):
 
 
 class Queue:
-    def land(self, entry: object) -> bool:
+    def complete(self, entry: object) -> bool:
         raise RuntimeError("the books are wrong")
 
 

@@ -43,7 +43,7 @@ PAUSE_SECONDS = 1.0
 #: Seconds between two log records of evicted connections.
 QUIET_SECONDS = 60.0
 _HEAD_TOO_LONG = b"HTTP/1.1 431 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-logger = logging.getLogger("pillion.door")
+logger = logging.getLogger("pillion.auth")
 
 
 class GivenUp(StrEnum):
@@ -83,7 +83,7 @@ class Limits:
     grace_seconds: float = 0.5
     #: Whether a proven connection without a request may be evicted. Off if new ones may be
     #: strangers' and proven ones are publishers'.
-    idle_gives_way: bool = False
+    evicts_idle: bool = False
 
     @classmethod
     def of_gateway(cls, connections: int) -> "Limits":
@@ -102,7 +102,7 @@ class Limits:
             unproven=half,
             total=connections,
             grace_seconds=0.05,
-            idle_gives_way=True,
+            evicts_idle=True,
         )
 
 
@@ -150,7 +150,7 @@ class ConnectionLimiter(Generic[Key]):
         if crowd:
             leaving, _ = crowd.popitem(last=False)
         elif crowd is not None:
-            leaving = self._longest_idle(self._proven) if self._limits.idle_gives_way else None
+            leaving = self._longest_idle(self._proven) if self._limits.evicts_idle else None
             if leaving is None:
                 return key
             del self._proven[leaving]

@@ -98,7 +98,7 @@ class FullestQueues:
             self._giving = [
                 (-queue.waiting.count, number, queue)
                 for number, queue in enumerate(self._queues())
-                if queue.waiting.count and queue.gives_way(now=now)
+                if queue.waiting.count and queue.evicts_oldest(now=now)
             ]
             heapify(self._giving)
         giving = self._giving
@@ -418,7 +418,7 @@ class Admission:
         fullest, now = self._fullest.fullest(), self._clock.monotonic()
         if (
             fullest is not None
-            and not fullest.gives_way(now=now)
+            and not fullest.evicts_oldest(now=now)
             and any(queue is fullest for _, _, queue in resolved)
         ):
             return fullest

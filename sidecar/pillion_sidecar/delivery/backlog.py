@@ -378,7 +378,7 @@ class Backlog:
 
     # ------------------------------------------------------------------ the journal's questions
 
-    def holds(self, number: int) -> bool:
+    def contains(self, number: int) -> bool:
         return self._loaded_entry(number) is not None or self.back.index(number) is not None
 
     def move(self, number: int, position: int, size: int) -> bool:

@@ -61,7 +61,7 @@ class Dispatcher:
         self._round: OrderedDict[DestinationQueue, None] = OrderedDict()
         self._scheduled = False
         # Guard against reentry: a handler may answer from within ``deliver``.
-        self._turning = self._continuing = False
+        self._is_attempting_round = self._is_attempting_next = False
         # Queues that may have more expired entries than one turn takes.
         self._expiring: set[DestinationQueue] = set()
         self.marks_retries = False
@@ -79,13 +79,13 @@ class Dispatcher:
             if queue.waiting.count:
                 # ``arrange`` runs again once some are loaded.
                 queue.waiting.refill()
-            elif due is not None and not queue.flying:
+            elif due is not None and not queue.in_flight:
                 # The next indication is tried immediately (S0.2): a retry wait applies to what is
                 # queued.
                 queue.health.retry_now()
             return
         if due is None:
-            if len(queue.flying) < queue.max_in_flight:
+            if len(queue.in_flight) < queue.max_in_flight:
                 self._join_round(queue)
             return
         expiry = queue.expiry()
@@ -151,11 +151,11 @@ class Dispatcher:
             self._call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._turning = True
+        self._is_attempting_round = True
         for _ in range(min(len(self._round), ATTEMPTS_PER_TURN)):
             queue, _ = self._round.popitem(last=False)
             self._attempt(queue)
-        self._turning = False
+        self._is_attempting_round = False
         if self._round:
             self._call_soon(self._turn)
         else:
@@ -183,28 +183,28 @@ class Dispatcher:
             subscription=entry.subscription.resource.uid,
         )
         queue.handler.deliver(delivery, partial(self._done, queue, entry, now))
-        if queue.waiting.count and len(queue.flying) < queue.max_in_flight:
+        if queue.waiting.count and len(queue.in_flight) < queue.max_in_flight:
             self._join_round(queue)
 
     def _done(
         self, queue: DestinationQueue, entry: QueueEntry, began: float, outcome: DeliveryOutcome
     ) -> None:
-        if self._continuing:
+        if self._is_attempting_next:
             # The previous one is settled first.
             self._call_soon(partial(self._done, queue, entry, began, outcome))
             return
-        if not queue.land(entry):
+        if not queue.complete(entry):
             return
         seconds = self._clock.monotonic() - began
         delivered = outcome.result is DeliveryResult.SUCCESS
-        if delivered and not self._turning and queue.waiting.front:
+        if delivered and not self._is_attempting_round and queue.waiting.front:
             # Before the books are updated: the listener works on the next one meanwhile.
-            self._continuing = True
+            self._is_attempting_next = True
             try:
                 self._attempt(queue)
             finally:
-                self._continuing = False
-        condemned = bool(queue.condemned) and queue.pardon(entry)
+                self._is_attempting_next = False
+        cancelled = bool(queue.cancelled) and queue.pop_cancelled(entry)
         now = self._clock.monotonic()
         queue.statistics.record(
             entry,
@@ -215,7 +215,7 @@ class Dispatcher:
             hands_over=queue.hands_over,
             now=now,
         )
-        if not outcome.gave_way:
+        if not outcome.preempted:
             self._observer.attempted(queue.protocol, seconds)
         if delivered:
             if queue.health.troubled_since is not None:
@@ -223,11 +223,11 @@ class Dispatcher:
             self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
             self._settlements.settle(queue, entry, None)
         else:
-            self._conclude_failure(queue, entry, outcome, began_at=began, condemned=condemned)
+            self._conclude_failure(queue, entry, outcome, began_at=began, cancelled=cancelled)
         self.arrange(queue)
         if queue.draining:
             self.retire_if_drained(queue)
-        if queue.flying and queue.waiting.front:
+        if queue.in_flight and queue.waiting.front:
             queue.handler.prepare(queue.waiting.front[0].indication)
 
     # ------------------------------------------------------------------ what is wrong with whom
@@ -239,19 +239,19 @@ class Dispatcher:
         outcome: DeliveryOutcome,
         *,
         began_at: float,
-        condemned: bool,
+        cancelled: bool,
     ) -> None:
-        if outcome.gave_way:
+        if outcome.preempted:
             # It stays first and waits for its turn to have a connection.
-            self._put_back(queue, entry, condemned=condemned)
+            self._put_back(queue, entry, cancelled=cancelled)
         elif outcome.hold is not None and not queue.draining:
-            self._hold(queue, entry, outcome, condemned=condemned)
+            self._hold(queue, entry, outcome, cancelled=cancelled)
         elif outcome.result is DeliveryResult.FATAL_ERROR and outcome.hold is None:
             # Nothing was sent, so this says nothing of the destination.
             self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
             return
         else:
-            self._fail(queue, entry, outcome, began_at=began_at, condemned=condemned)
+            self._fail(queue, entry, outcome, began_at=began_at, cancelled=cancelled)
         self.shutdown.failed(queue)
 
     def _recover(self, queue: DestinationQueue, now: float) -> None:
@@ -274,12 +274,12 @@ class Dispatcher:
         entry: QueueEntry,
         outcome: DeliveryOutcome,
         *,
-        condemned: bool,
+        cancelled: bool,
     ) -> None:
         """The destination is wrong: its queue waits, and no attempt is spent (S0.8)."""
         assert outcome.hold is not None
         now = self._clock.monotonic()
-        self._put_back(queue, entry, condemned=condemned)
+        self._put_back(queue, entry, cancelled=cancelled)
         before = queue.health.hold
         hold = queue.health.hold_for(outcome.hold, outcome.detail, now)
         if before is None or before.cause is not hold.cause:
@@ -290,8 +290,8 @@ class Dispatcher:
         if before != hold:
             self._table.note(queue)
 
-    def _put_back(self, queue: DestinationQueue, entry: QueueEntry, *, condemned: bool) -> None:
-        if condemned:
+    def _put_back(self, queue: DestinationQueue, entry: QueueEntry, *, cancelled: bool) -> None:
+        if cancelled:
             self._settlements.discard(queue, entry, DiscardReason.PURGED)
         elif not (entry.subscription.active or queue.draining):
             self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
@@ -305,7 +305,7 @@ class Dispatcher:
         outcome: DeliveryOutcome,
         *,
         began_at: float,
-        condemned: bool,
+        cancelled: bool,
     ) -> None:
         now, before = self._clock.monotonic(), entry.attempts
         self._release(queue, now)
@@ -315,7 +315,7 @@ class Dispatcher:
         # All entries that return from an unreachable gateway count as one failure.
         if counts := outcome.spends_attempt or queue.health.next_attempt_at is None:
             self._back_off(queue, entry, outcome, began_at=began_at, now=now)
-        reason = _reason_to_give_up(queue, entry, outcome, condemned=condemned)
+        reason = _reason_to_give_up(queue, entry, outcome, cancelled=cancelled)
         if reason is DiscardReason.ATTEMPTS_EXCEEDED and self.shutdown.is_draining:
             # A drain brought this attempt forward, so it is not the last one.
             entry.attempts, reason = before, None
@@ -358,9 +358,9 @@ class Dispatcher:
 
 
 def _reason_to_give_up(
-    queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, *, condemned: bool
+    queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, *, cancelled: bool
 ) -> DiscardReason | None:
-    if condemned:
+    if cancelled:
         return DiscardReason.PURGED
     if not entry.subscription.active and not queue.draining:
         return DiscardReason.SUBSCRIPTION_NOT_ACTIVE

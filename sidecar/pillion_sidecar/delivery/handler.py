@@ -39,10 +39,10 @@ class DeliveryOutcome:
     #: Seconds of the listener's Retry-After.
     retry_after: float | None = None
     #: Whether a failure counts against the retry attempts. A failure to reach a gateway does not:
-    #: the listener was not asked (the design's "The relay").
+    #: the listener was not asked (docs/decisions/0016).
     spends_attempt: bool = True
     #: Another destination got the connection: neither a failure nor an attempt.
-    gave_way: bool = False
+    preempted: bool = False
     #: Why the destination itself is at fault: its queue is held and the indication keeps its place
     #: (S0.8).
     hold: HoldCause | None = None

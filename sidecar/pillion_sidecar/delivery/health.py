@@ -243,7 +243,7 @@ class QueueStatistics:
         ``number`` is its SequenceNumber, ``at`` its begin in seconds since the epoch;
         ``hands_over``: to a gateway, instead of the listener.
         """
-        if not outcome.gave_way:
+        if not outcome.preempted:
             self.attempts[outcome.result] += 1
             self.last_outcome = outcome
         if outcome.result is DeliveryResult.SUCCESS:

@@ -45,11 +45,11 @@ FAILURES_OF_A_FAILING_LISTENER = 2
 class DestinationQueue:
     """The queue of one listener destination.
 
-    ``in_flight`` entries are in no other place; at most ``max_in_flight``.
+    Entries ``in_flight`` are in no other place; at most ``max_in_flight``.
     """
 
     #: From ``listener_of``; for a faulty destination the previous listener, which may return.
-    listener: str = ""
+    listener_id: str = ""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class DestinationQueue:
         self.staged = 0
         #: Whether a draining queue has the same ``index``.
         self.shares_index = False
-        self.flying: list[QueueEntry] = []
+        self.in_flight: list[QueueEntry] = []
         # Whether a waiting entry may have a number below one that was taken before.
         self._disordered = False
         #: Entries in flight that an administrator gave up: discarded unless delivered.
-        self.condemned: list[QueueEntry] = []
+        self.cancelled: list[QueueEntry] = []
         # Handlers from before a change of the destination, with their attempts under way.
         self._retiring: list[tuple[Handler, list[QueueEntry]]] = []
         #: Ordered groups that have ended here (S1.5).
@@ -104,7 +104,7 @@ class DestinationQueue:
         self.protocol = protocol_of(destination)
         known = destination.fault is None and destination.destination != WITHHELD_URL
         if known or destination.relay_to is not None:
-            self.listener = listener_of(destination)
+            self.listener_id = listener_of(destination)
         self.relay_to = destination.relay_to
         self.hands_over = (
             destination.relay_to is not None
@@ -125,15 +125,15 @@ class DestinationQueue:
 
     @property
     def depth(self) -> int:
-        return self.waiting.count + len(self.flying)
+        return self.waiting.count + len(self.in_flight)
 
     @property
     def uid(self) -> str:
         return self.destination.uid
 
     @property
-    def in_flight(self) -> int:
-        return len(self.flying)
+    def in_flight_count(self) -> int:
+        return len(self.in_flight)
 
     @property
     def sequence_context(self) -> str | None:
@@ -146,7 +146,7 @@ class DestinationQueue:
     @property
     def oldest_accepted_at(self) -> float | None:
         """When (monotonic) the oldest entry was accepted; None for an empty queue."""
-        oldest = self.flying[0] if self.flying else None
+        oldest = self.in_flight[0] if self.in_flight else None
         first = self.waiting.first()
         if first is not None and (
             oldest is None
@@ -162,12 +162,12 @@ class DestinationQueue:
     def front_identifiers(self) -> list[str | None]:
         """The identifiers of the entries that :meth:`DeliveryService.skip` would discard."""
         first = self.waiting.first()
-        front = self.flying or ([] if first is None else [first])
+        front = self.in_flight or ([] if first is None else [first])
         return [entry.indication.identifier for entry in front]
 
     def refuses(self, places: int, *, now: float) -> bool:
-        """Whether to refuse ``places`` more entries: they do not fit and none is evicted (the
-        design's "Full queue").
+        """Whether to refuse ``places`` more entries: they do not fit and none is evicted
+        (S0.4).
 
         An indication that needs more places than the capacity enters an empty queue; otherwise it
         would be refused for ever.
@@ -175,7 +175,7 @@ class DestinationQueue:
         taken = self.waiting.count + self.reserved - self.held
         if taken + min(places, self.capacity) <= self.capacity:
             return False
-        return not self.gives_way(now=now)
+        return not self.evicts_oldest(now=now)
 
     def stage(self) -> None:
         """Reserve a place of an entry that has its number and is not on disk."""
@@ -216,7 +216,7 @@ class DestinationQueue:
             )
         return None
 
-    def gives_way(self, *, now: float) -> bool:
+    def evicts_oldest(self, *, now: float) -> bool:
         """Whether its own oldest entries are evicted when space is needed (S0.4).
 
         Adaptive: while suspended or held, or after an attempt and its retry have failed. One
@@ -241,9 +241,9 @@ class DestinationQueue:
         flight return. Entries of one indication do not evict each other.
         """
         is_full = self.waiting.count >= self.capacity
-        evicted = self.evict(entry) if is_full and self.gives_way(now=now) else None
+        evicted = self.evict(entry) if is_full and self.evicts_oldest(now=now) else None
         self.waiting.append(entry)
-        self.statistics.note_depth(self.waiting.count + len(self.flying))
+        self.statistics.note_depth(self.waiting.count + len(self.in_flight))
         return evicted
 
     def evict(self, newcomer: QueueEntry | None = None) -> QueueEntry | CompactEntries | None:
@@ -263,7 +263,7 @@ class DestinationQueue:
     @property
     def lowest_number(self) -> int:
         """No entry here, or uncommitted, has a lesser number."""
-        numbers = [entry.number for entry in self.flying]
+        numbers = [entry.number for entry in self.in_flight]
         numbers.append(self.sequence.next_number - self.staged)
         first = self.waiting.first_number
         if first is not None:
@@ -285,11 +285,11 @@ class DestinationQueue:
 
     def take(self, *, now: float) -> QueueEntry | None:
         """Take the entry to attempt at ``now`` (monotonic); None if order allows none."""
-        if not self.waiting.front or len(self.flying) >= self.max_in_flight:
+        if not self.waiting.front or len(self.in_flight) >= self.max_in_flight:
             return None
         if (
             self._in_order
-            and self.flying
+            and self.in_flight
             and (self._retiring or self.health.troubled_since is not None)
         ):
             # Entries of a replaced handler may return and precede all that wait; and one attempt
@@ -305,8 +305,8 @@ class DestinationQueue:
             entry = self._take_free(by_name=False)
         if entry is None:
             return None
-        self._disordered |= bool(self.flying) and entry.number < self.flying[-1].number
-        self.flying.append(entry)
+        self._disordered |= bool(self.in_flight) and entry.number < self.in_flight[-1].number
+        self.in_flight.append(entry)
         self.statistics.begin_attempt(now)
         return entry
 
@@ -315,8 +315,8 @@ class DestinationQueue:
 
         Ordered groups never have two in flight; with ``by_name`` no group has.
         """
-        busy = {entry.indication.group for entry in self.flying} - {None} if by_name else set()
-        runs = {run_of(one.indication) for one in self.flying if _is_ordered(one.indication)}
+        busy = {entry.indication.group for entry in self.in_flight} - {None} if by_name else set()
+        runs = {run_of(one.indication) for one in self.in_flight if _is_ordered(one.indication)}
         for index, entry in enumerate(islice(self.waiting.front, GROUP_SEARCH)):
             indication = entry.indication
             # A damaged entry, or one behind a gap, is discarded when it is first.
@@ -377,10 +377,10 @@ class DestinationQueue:
     def settles_through(self, entry: QueueEntry) -> bool:
         if self.shares_index:
             return False
-        flying = self.flying
-        if flying and (
-            flying[0].number < entry.number
-            or (self._disordered and any(other.number < entry.number for other in flying))
+        in_flight = self.in_flight
+        if in_flight and (
+            in_flight[0].number < entry.number
+            or (self._disordered and any(other.number < entry.number for other in in_flight))
         ):
             return False
         first = self.waiting.first_number
@@ -388,7 +388,7 @@ class DestinationQueue:
 
     def renumber(self) -> None:
         """Begin a new sequence context for all that is queued: the listener is another one."""
-        oldest = [entry.number for entry in self.flying]
+        oldest = [entry.number for entry in self.in_flight]
         first = self.waiting.first_number
         if first is not None:
             oldest.append(first)
@@ -408,15 +408,15 @@ class DestinationQueue:
 
     def remember_listener(self, listener: str) -> None:
         """Restore the previous listener, if the resource does not name one."""
-        if not self.listener:
-            self.listener = listener
+        if not self.listener_id:
+            self.listener_id = listener
 
-    def holds(self, number: int) -> bool:
-        return self.waiting.holds(number) or any(one.number == number for one in self.flying)
+    def contains(self, number: int) -> bool:
+        return self.waiting.contains(number) or any(one.number == number for one in self.in_flight)
 
     def move(self, number: int, position: int, size: int) -> bool:
         """Note that an indication was relocated; return whether the entry is here."""
-        for entry in self.flying:
+        for entry in self.in_flight:
             if entry.number == number:
                 entry.indication.position, entry.indication.size = position, size
                 return True
@@ -430,59 +430,59 @@ class DestinationQueue:
 
     def replace_handler(self, handler: Handler) -> None:
         """The old handler is closed once its attempts under way have ended."""
-        if self.flying:
+        if self.in_flight:
             # Attempts of older handlers are in both lists.
-            self._retiring.append((self.handler, list(self.flying)))
+            self._retiring.append((self.handler, list(self.in_flight)))
         else:
             self.handler.close()
         self.handler = handler
 
-    def land(self, entry: QueueEntry) -> bool:
+    def complete(self, entry: QueueEntry) -> bool:
         """Remove an entry from flight; False if it was abandoned."""
-        if entry not in self.flying:
+        if entry not in self.in_flight:
             return False
-        self.flying.remove(entry)
-        self._disordered &= bool(self.flying)
+        self.in_flight.remove(entry)
+        self._disordered &= bool(self.in_flight)
         if self._retiring:
-            self._land_retired(entry)
+            self._complete_retired(entry)
         return True
 
-    def _land_retired(self, entry: QueueEntry) -> None:
-        for handler, flying in self._retiring:
-            if entry in flying:
-                flying.remove(entry)
-                if not flying:
+    def _complete_retired(self, entry: QueueEntry) -> None:
+        for handler, in_flight in self._retiring:
+            if entry in in_flight:
+                in_flight.remove(entry)
+                if not in_flight:
                     handler.close()
         self._retiring = [pair for pair in self._retiring if pair[1]]
 
-    def ground(self) -> list[QueueEntry]:
+    def abandon_attempts(self) -> list[QueueEntry]:
         """Abandon the attempts under way and their handlers. Return the entries in flight except
-        condemned ones (:meth:`pardon`)."""
-        flying, self.flying = self.flying, []
+        cancelled ones (:meth:`pop_cancelled`)."""
+        in_flight, self.in_flight = self.in_flight, []
         self._disordered = False
         self.close_handlers()
-        return [entry for entry in flying if entry not in self.condemned]
+        return [entry for entry in in_flight if entry not in self.cancelled]
 
     def close_handlers(self) -> None:
         for handler in self.handlers:
             handler.close()
         self._retiring.clear()
 
-    def condemn(self) -> None:
+    def cancel_in_flight(self) -> None:
         """Discard what is in flight unless it is delivered."""
-        self.condemned = list(self.flying)
+        self.cancelled = list(self.in_flight)
 
-    def pardon(self, entry: QueueEntry) -> bool:
-        """Condemn an entry no longer; return whether it was condemned."""
-        if entry not in self.condemned:
+    def pop_cancelled(self, entry: QueueEntry) -> bool:
+        """Return whether the entry was cancelled, and forget it."""
+        if entry not in self.cancelled:
             return False
-        self.condemned.remove(entry)
+        self.cancelled.remove(entry)
         return True
 
-    def end_condemned(self) -> list[QueueEntry]:
-        """Return the condemned entries, which the caller discards."""
-        condemned, self.condemned = self.condemned, []
-        return condemned
+    def take_cancelled(self) -> list[QueueEntry]:
+        """Return the cancelled entries, which the caller discards."""
+        cancelled, self.cancelled = self.cancelled, []
+        return cancelled
 
     def schedule(self, timer: Timer | None) -> None:
         if self.timer is not None:
@@ -524,18 +524,18 @@ class DestinationQueue:
 
     def surrender(self) -> tuple[list[QueueEntry], CompactEntries]:
         """Give up and return all entries, in flight first."""
-        flying = list(self.flying)
-        self.flying.clear()
+        in_flight = list(self.in_flight)
+        self.in_flight.clear()
         waiting, packed = self.waiting.surrender()
-        return flying + waiting, packed
+        return in_flight + waiting, packed
 
     def state(self, *, offset: float) -> QueueState:
         """Return what a restart needs; ``offset`` is the journal's."""
         health, pauses, hold = self.health, self.health.pauses, self.health.hold
-        flying = [(entry.number, entry.attempts) for entry in self.flying if entry.attempts]
+        in_flight = [(entry.number, entry.attempts) for entry in self.in_flight if entry.attempts]
         return QueueState(
             destination=self.index,
-            listener=self.listener,
+            listener=self.listener_id,
             sends_identifiers=self.sends_identifiers,
             epoch=self.sequence.epoch,
             base=self.sequence.base,
@@ -545,7 +545,7 @@ class DestinationQueue:
             failing_since=shifted(health.failing_since, offset),
             paused_since=shifted(pauses.began, offset),
             pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
-            attempts=(*flying, *self.waiting.tried(in_order=self._in_order)),
+            attempts=(*in_flight, *self.waiting.tried(in_order=self._in_order)),
             gaps=self.gaps.records(),
             troubled_since=shifted(health.troubled_since, offset),
             hold=None if hold is None else (hold.cause.value, hold.message, hold.since + offset),

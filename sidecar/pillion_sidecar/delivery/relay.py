@@ -1,5 +1,5 @@
-"""Queue parameters of a destination that is relayed or handed over to a gateway (the design's "The
-relay"). Pure.
+"""Queue parameters of a destination that is relayed or handed over to a gateway
+(docs/decisions/0016). Pure.
 
 The gateway retries, orders and discards as the destination says; the deliverer only waits and keeps
 order.

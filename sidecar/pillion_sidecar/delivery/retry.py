@@ -55,14 +55,14 @@ def first_loss_due(queue: DestinationQueue, now: float) -> float | None:
 def _loss_by_full_queue(queue: DestinationQueue, oldest: float, now: float) -> float | None:
     if queue.draining:
         return None
-    begins = now if queue.gives_way(now=now) else _gives_way_at(queue, now)
+    begins = now if queue.evicts_oldest(now=now) else _evicts_at(queue, now)
     if begins is None:
         return None
     full = full_at(room=queue.free_places, depth=queue.depth, age=now - oldest, now=now)
     return None if full is None else max(full, begins)
 
 
-def _gives_way_at(queue: DestinationQueue, now: float) -> float | None:
+def _evicts_at(queue: DestinationQueue, now: float) -> float | None:
     """When another failed attempt would make it evict; None if none would."""
     adaptive = queue.destination.queue_full_policy is QueueFullPolicy.ADAPTIVE
     if not adaptive or queue.health.failing_since is None or queue.relay_to is not None:
@@ -75,7 +75,7 @@ def _loss_by_attempts(queue: DestinationQueue, now: float) -> float | None:
     if queue.health.failing_since is None:
         return None
     first = queue.waiting.first()
-    entries = queue.flying if first is None else [*queue.flying, first]
+    entries = queue.in_flight if first is None else [*queue.in_flight, first]
     return earliest(
         last_attempt_at(
             queue.retry,

@@ -220,8 +220,8 @@ class DeliveryService:
         """
         if (queue := self._table.queue(name)) is None or not queue.depth:
             return False
-        if queue.flying:
-            queue.condemn()
+        if queue.in_flight:
+            queue.cancel_in_flight()
         elif (first := queue.evict()) is not None:
             self._settlements.discard_evicted(queue, first, DiscardReason.PURGED)
         queue.health.retry_now()
@@ -232,7 +232,7 @@ class DeliveryService:
     def purge(self, name: str) -> int | None:
         if (queue := self._table.queue(name)) is None:
             return None
-        queue.condemn()
+        queue.cancel_in_flight()
         purged, packed = queue.waiting.surrender()
         count = len(purged) + len(packed)
         self._settlements.discard_many(queue, purged, DiscardReason.PURGED, packed=packed)
@@ -301,9 +301,9 @@ class DeliveryService:
 
     def _holds(self, place: Place) -> bool:
         queues = self._table.queues_at(place.destination)
-        return any(queue.holds(place.number) for queue in queues) or self._settlements.turns.holds(
-            place.destination, place.number
-        )
+        return any(
+            queue.contains(place.number) for queue in queues
+        ) or self._settlements.turns.contains(place.destination, place.number)
 
     def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
         if (held := self._admission.held.get(indication_id)) is not None:

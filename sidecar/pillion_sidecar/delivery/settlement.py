@@ -213,7 +213,7 @@ class DiscardTurns:
             else:
                 self._pop()
 
-    def holds(self, index: int, number: int) -> bool:
+    def contains(self, index: int, number: int) -> bool:
         return any(
             batch.packed.index(number) is not None
             or any(entry.number == number for entry in batch.entries)

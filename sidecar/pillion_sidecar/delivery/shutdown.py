@@ -266,7 +266,7 @@ def _is_stuck(queue: DestinationQueue, deadline: float, *, is_last: bool) -> boo
 
     Incomplete groups cannot: intake is closed. ``is_last``: the failed attempt was the last one.
     """
-    if queue.flying:
+    if queue.in_flight:
         return False
     if queue.suspended:
         return True

@@ -282,7 +282,7 @@ class DestinationTable:
         sends: bool,
         handler: Handler | None,
     ) -> None:
-        before, listener = queue.destination, queue.listener
+        before, listener = queue.destination, queue.listener_id
         same = before is destination or before == destination
         if same and queue.sends_identifiers == sends:
             return
@@ -300,7 +300,7 @@ class DestinationTable:
                 self._release(queue, now)
                 queue.health.forget_trouble_of_hold()
             self._hold_for_fault(queue)
-        moved = not same_listener(listener, queue.listener)
+        moved = not same_listener(listener, queue.listener_id)
         if moved or begins_to_send:
             # A listener that has seen no number of this context expects 0, and would wait for it.
             queue.renumber()
@@ -329,12 +329,12 @@ class DestinationTable:
         Return the entries in flight that an administrator has given up.
         """
         handler = self._create_handler(destination)
-        for entry in queue.ground():
+        for entry in queue.abandon_attempts():
             queue.waiting.put_back(entry)
         self._release(queue, self._clock.monotonic())
         queue.health.reset()
         self._change(queue, destination, sends=sends, handler=handler)
-        return queue.end_condemned()
+        return queue.take_cancelled()
 
     def _remove(self, queue: DestinationQueue) -> None:
         drains = queue.destination.removal_policy is RemovalPolicy.DRAIN
@@ -370,7 +370,7 @@ def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) 
     """
     began = queue.sends_identifiers and not state.sends_identifiers
     is_older = len(found.numbers) > 0 and found.numbers[0] < state.base
-    return same_listener(state.listener, queue.listener) and not began and not is_older
+    return same_listener(state.listener, queue.listener_id) and not began and not is_older
 
 
 def _gone_destination(found: RecoveredQueue) -> ListenerDestination:
@@ -402,7 +402,7 @@ def sole_destinations(configuration: Configuration) -> set[str]:
 
 
 def sends_identifiers(destination: ListenerDestination, *, sole: bool) -> bool:
-    """Whether sequence identifiers are sent to a destination (the design's "Sequence identifiers").
+    """Whether sequence identifiers are sent to a destination (D.2).
 
     ``sole``: no other destination of the configuration has its listener.
     """

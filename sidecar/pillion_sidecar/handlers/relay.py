@@ -1,4 +1,4 @@
-"""The relay: hands a destination's indications to a gateway (the design's "The relay").
+"""The relay: hands a destination's indications to a gateway (docs/decisions/0016).
 
 One request at a time over one kept connection. The first indication goes at once; those that arrive
 meanwhile go with the next request, so a slow gateway causes batches and keeps the order. If a
@@ -143,7 +143,7 @@ def failed_outcome(failure: Failure) -> DeliveryOutcome:
         f"the gateway: {failure.detail}",
         failure.status,
         spends_attempt=False,
-        gave_way=failure.gave_way,
+        preempted=failure.preempted,
     )
 
 

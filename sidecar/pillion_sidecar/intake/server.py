@@ -134,13 +134,13 @@ def create_intake(
     expect = None if tokens is None else tokens.expect
     app = web.Application(client_max_size=intake.limits.line_bytes, middlewares=middlewares)
     add = partial(app.router.add_route, expect_handler=expect)
-    add("POST", "/v1/indications", intake.reading(intake.publish))
-    add("POST", "/v1/relay", intake.reading(intake.relay))
-    add("GET", "/v1/receipts/{id}", intake.asking(intake.receipt, waits=True))
-    add("POST", "/v1/flush", intake.asking(intake.flush, waits=True))
-    add("GET", "/v1/faults", intake.asking(intake.faults, waits=False))
+    add("POST", "/v1/indications", intake.accept(intake.publish))
+    add("POST", "/v1/relay", intake.accept(intake.relay))
+    add("GET", "/v1/receipts/{id}", intake.query(intake.receipt, waits=True))
+    add("POST", "/v1/flush", intake.query(intake.flush, waits=True))
+    add("GET", "/v1/faults", intake.query(intake.faults, waits=False))
     for path in CIM_XML_PATHS:
-        add("*", path, intake.reading(intake.export))
+        add("*", path, intake.accept(intake.export))
     return app
 
 
@@ -187,7 +187,7 @@ class _Intake:
         reader = BodyReader(timers=self._timers, limits=limits, budget=self._budget)
         return BodyIntake(decoder=decoder, reader=reader)
 
-    def reading(self, handler: Admitted) -> Handler:
+    def accept(self, handler: Admitted) -> Handler:
         """Serve a bounded number of requests while intake is open."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -211,7 +211,7 @@ class _Intake:
 
         return answer
 
-    def asking(self, handler: Handler, *, waits: bool) -> Handler:
+    def query(self, handler: Handler, *, waits: bool) -> Handler:
         """Serve requests that publish nothing. Those that wait are bounded, and end with their
         client."""
 
@@ -343,7 +343,7 @@ class _Intake:
         if isinstance(body, web.Response):
             return body
         # Unknown names are ignored: the sidecar may be newer than its gateway.
-        parameters = self._parameters(request, slot, who="a sidecar")
+        parameters = self._parameters(request, slot, sender="a sidecar")
         if isinstance(parameters, web.Response):
             return parameters
         if self._relayed_bodies is None:
@@ -444,7 +444,7 @@ class _Intake:
         if refusal is not None:
             return refusal
         check_names(request.query, PUBLISH_PARAMETERS)
-        parameters = self._parameters(request, slot, who="an export message")
+        parameters = self._parameters(request, slot, sender="an export message")
         if isinstance(parameters, web.Response):
             return parameters
         try:
@@ -469,10 +469,10 @@ class _Intake:
         return cimxml.export_answer(export, submission)
 
     def _parameters(
-        self, request: web.Request, slot: RequestSlot, *, who: str | None = None
+        self, request: web.Request, slot: RequestSlot, *, sender: str | None = None
     ) -> Parameters | web.Response:
-        """Return the parameters and reserve the wait, or return the 503. ``who`` cannot be called
-        back. Raises :class:`ParameterError`."""
+        """Return the parameters and reserve the wait, or return the 503. A ``sender`` cannot be
+        called back. Raises :class:`ParameterError`."""
         parameters = parse_parameters(
             request.query,
             request.headers,
@@ -483,8 +483,8 @@ class _Intake:
         )
         level, busy = parameters.acknowledgement, None
         if parameters.callback is not None:
-            if who is not None:
-                raise ParameterError(f"callback: {who} is answered by response alone")
+            if sender is not None:
+                raise ParameterError(f"callback: {sender} is answered by response alone")
             if self._callbacks is None:
                 raise ParameterError("callback: this deliverer calls nobody back; poll the receipt")
             busy = self._callbacks.refusal

@@ -67,7 +67,7 @@ class Compaction:
         self,
         *,
         log: Log,
-        shelf: SegmentReader,
+        segment_reader: SegmentReader,
         reader: Worker,
         settings: JournalSettings,
         journal: Copying,
@@ -77,7 +77,7 @@ class Compaction:
         """``copies``: by id, the copy's position, if the previous run crashed between copying a
         record and removing its segment."""
         self._log = log
-        self._shelf = shelf
+        self._segment_reader = segment_reader
         self._reader = reader
         self._settings = settings
         # The copies of one step go to one segment, which they must not swell.
@@ -105,14 +105,16 @@ class Compaction:
             self._remove()
             return
         if oldest.live:
-            look = partial(self._shelf.look_through, oldest.number, oldest.size)
+            look = partial(self._segment_reader.look_through, oldest.number, oldest.size)
             self._submit(look, self._next)
         else:
-            look = partial(self._shelf.look_for_identities, oldest.number, oldest.size)
+            look = partial(self._segment_reader.look_for_identities, oldest.number, oldest.size)
             self._submit(look, self._next_identities)
 
     def _next_identities(self, _: None = None) -> None:
-        self._submit(partial(self._shelf.next_identities, STEP_RECORDS), self._found_identities)
+        self._submit(
+            partial(self._segment_reader.next_identities, STEP_RECORDS), self._found_identities
+        )
 
     def _found_identities(self, found: Sequence[Identity]) -> None:
         if self._is_closed:
@@ -145,7 +147,7 @@ class Compaction:
 
     def _next(self, _: None = None) -> None:
         self._submit(
-            partial(self._shelf.next_found, STEP_RECORDS, self._step_bytes),
+            partial(self._segment_reader.next_found, STEP_RECORDS, self._step_bytes),
             self._found,
         )
 
@@ -212,7 +214,7 @@ class Compaction:
         number = self._segment.number
         remembered, self._remembered = self._remembered, []
         self._submit(
-            partial(self._shelf.remove, number, self._journal.header(number), remembered),
+            partial(self._segment_reader.remove, number, self._journal.header(number), remembered),
             self._removed,
         )
 
@@ -237,7 +239,7 @@ class Compaction:
         if over:
             gone = {file.name for file in over}
             self._files = [file for file in self._files if file.name not in gone]
-            self._submit(partial(self._shelf.remove_files, sorted(gone)), _removed_files)
+            self._submit(partial(self._segment_reader.remove_files, sorted(gone)), _removed_files)
 
     def _submit(self, work: Callable[[], Result], done: Callable[[Result], None]) -> None:
         self._reader.submit(work, done, self._journal.failed)

@@ -140,19 +140,19 @@ def open_journal(
         files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)
     )
     marks = MarksFile(files, journal_id=recovery.journal_id, oldest=recovery.oldest)
-    tail = SegmentWriter(files, marks)
+    writer = SegmentWriter(files, marks)
     try:
-        spare = tail.prepare(settings.step)
+        spare = writer.prepare(settings.step)
     except OSError as error:
         if not is_full(error):
             raise folder_error("", error) from error
         spare = 0
     journal = DiskJournal(
         recovery=recovery,
-        tail=tail,
+        writer=writer,
         spare=spare,
-        shelf=SegmentReader(files, marks),
-        glances=PageCacheReader(files, offset=recovery.offset),
+        segment_reader=SegmentReader(files, marks),
+        page_cache=PageCacheReader(files, offset=recovery.offset),
         clock=clock,
         worker=worker,
         reader=reader,
@@ -229,10 +229,10 @@ class DiskJournal:
         self,
         *,
         recovery: Recovery,
-        tail: SegmentWriter,
+        writer: SegmentWriter,
         spare: int,
-        shelf: SegmentReader,
-        glances: PageCacheReader,
+        segment_reader: SegmentReader,
+        page_cache: PageCacheReader,
         clock: Clock,
         worker: Worker,
         reader: Worker,
@@ -246,7 +246,7 @@ class DiskJournal:
         self.durability = settings.durability
         self._flags = 0 if settings.durability is Durability.DISK else _BODILESS
         self._clock, self._timers, self._call_soon = clock, timers, call_soon
-        self._reader, self._shelf, self._observer = reader, shelf, observer
+        self._reader, self._segment_reader, self._observer = reader, segment_reader, observer
         self._owner: JournalOwner | None = None
         self.last_id = self._told_id = recovery.next_id - 1
         self._next_epoch, self._shared = recovery.recovered.next_epoch, recovery.shared
@@ -257,14 +257,14 @@ class DiskJournal:
         self._last_commit, self._found = 0.0, _count(recovery)
         self._settings, self._over = settings, int(OVER * settings.live_bound)
         self._log = Log(
-            tail=tail,
+            writer=writer,
             worker=worker,
             clock=clock,
             offset=recovery.offset,
             call_soon=call_soon,
             timers=timers,
             settings=settings,
-            keeper=self,
+            owner=self,
             segments=known_segments(recovery.segments),
             next_number=recovery.next_segment,
             commit=recovery.next_commit - 1,
@@ -272,12 +272,12 @@ class DiskJournal:
         )
         self._loading = ReadBack(
             log=self._log,
-            shelf=shelf,
+            segment_reader=segment_reader,
             reader=reader,
             offset=recovery.offset,
             shared=recovery.shared,
             failed=self.failed,
-            glances=glances,
+            page_cache=page_cache,
             call_soon=call_soon,
         )
         self._compaction = self._make_compaction(recovery)
@@ -289,7 +289,7 @@ class DiskJournal:
     def _make_compaction(self, recovery: Recovery) -> Compaction:
         return Compaction(
             log=self._log,
-            shelf=self._shelf,
+            segment_reader=self._segment_reader,
             reader=self._reader,
             settings=self._settings,
             journal=self,
@@ -396,7 +396,7 @@ class DiskJournal:
                 extra={"event": "journal-incomplete", "bytes": self._log.waiting},
             )
         self._reader.drain()
-        self._shelf.close()
+        self._segment_reader.close()
         self._loading.close()
 
     @property

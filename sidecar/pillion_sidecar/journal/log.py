@@ -49,7 +49,7 @@ class SegmentHeaderWrite:
     sealed_at: int
 
 
-class Keeper(Protocol):
+class LogOwner(Protocol):
     """Gives the log its contents, and learns of its progress."""
 
     #: The id of the last appended indication.
@@ -72,14 +72,14 @@ class Log:
     def __init__(
         self,
         *,
-        tail: SegmentWriter,
+        writer: SegmentWriter,
         worker: Worker,
         clock: Clock,
         offset: float,
         call_soon: Callable[[Callable[[], None]], object],
         timers: Timers,
         settings: JournalSettings,
-        keeper: Keeper,
+        owner: LogOwner,
         segments: dict[int, Segment],
         next_number: int,
         commit: int,
@@ -87,14 +87,14 @@ class Log:
     ) -> None:
         """``offset``: journal time less ``Clock.monotonic()``; ``commit``: the number of the last
         one; ``spare``: bytes reserved for the first segment, 0 if the disk is full."""
-        self._tail = tail
+        self._writer = writer
         self._worker = worker
         self._clock, self._offset = clock, offset
         self._call_soon, self._timers = call_soon, timers
         self._settings = settings
         self._bound = settings.live_bound
         self._roll_at = settings.roll_at
-        self._keeper = keeper
+        self._owner = owner
         #: By number, oldest first.
         self.segments = segments
         self.current: Segment | None = None
@@ -120,7 +120,7 @@ class Log:
         self.written = next_number << 32
         self.error: OSError | None = None
         self.room = Preallocation(
-            tail=tail,
+            writer=writer,
             worker=worker,
             timers=timers,
             settings=settings,
@@ -209,15 +209,15 @@ class Log:
             self._is_writing = True
             one = self._queue[0]
             if isinstance(one, Batch):
-                work = partial(self._tail.write, one.offset, one.data)
+                work = partial(self._writer.write, one.offset, one.data)
                 self._worker.submit(work, partial(self._written, one), self._not_written)
             else:
-                opening = partial(self._tail.begin, one.number, one.data, one.sealed_at)
+                opening = partial(self._writer.begin, one.number, one.data, one.sealed_at)
                 self._worker.submit(opening, partial(self._opened, one), self._not_written)
 
     def _gather(self) -> None:
         self._is_due = False
-        trailing = self._keeper.trailing()
+        trailing = self._owner.trailing()
         if self._parts or trailing:
             if self.current is None:
                 self._begin()
@@ -229,7 +229,7 @@ class Log:
                 number=self.current.number,
                 offset=self._start,
                 data=data,
-                last_id=self._keeper.last_id,
+                last_id=self._owner.last_id,
                 barriers=self._barriers,
             )
             self._queue.append(batch)
@@ -258,7 +258,7 @@ class Log:
         if self._is_due or self._queue:
             self.flush()
         self._reserve()
-        self._keeper.committed(batch, written.seconds)
+        self._owner.committed(batch, written.seconds)
 
     def _opened(self, opening: SegmentHeaderWrite, written: Written) -> None:
         self._queue.popleft()
@@ -267,7 +267,7 @@ class Log:
         self.room.end = written.reserved
         self.flush()
         self._reserve()
-        self._keeper.opened()
+        self._owner.opened()
 
     def _not_written(self, error: OSError) -> None:
         self._is_writing = False
@@ -283,7 +283,7 @@ class Log:
 
     def _fail(self, error: OSError) -> None:
         if self.error is None:
-            self._keeper.failed(error)
+            self._owner.failed(error)
 
     def _unblock(self) -> None:
         self._is_blocked = False
@@ -316,7 +316,7 @@ class Log:
     def _begin(self) -> None:
         number, before = self._next_number, self.current
         self._next_number += 1
-        data = self._keeper.opening(number, self._commit)
+        data = self._owner.opening(number, self._commit)
         size = len(data)
         self.current = self.segments[number] = Segment(
             number=number, size=size, overhead=size, identities=False
@@ -356,7 +356,9 @@ class Log:
             self._age.cancel()
         self.room.close()
         if self.error is None:
-            self._worker.submit(partial(self._tail.close, self.written & 0xFFFFFFFF), _done, _done)
+            self._worker.submit(
+                partial(self._writer.close, self.written & 0xFFFFFFFF), _done, _done
+            )
         self._worker.drain()
         return complete
 

@@ -125,22 +125,22 @@ class ReadBack:
         self,
         *,
         log: Log,
-        shelf: SegmentReader,
+        segment_reader: SegmentReader,
         reader: Worker,
         offset: float,
         shared: Mapping[int, int],
         failed: Callable[[OSError], None],
-        glances: PageCacheReader,
+        page_cache: PageCacheReader,
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
         """``shared``: by id, unsettled places of indications that have more than one."""
-        self._glances = glances
+        self._page_cache = page_cache
         self._call_soon = call_soon
         # By position, for several queues: each takes it once.
         self._recent: OrderedDict[int, Indication] = OrderedDict()
         self._recent_bytes = 0
         self._log = log
-        self._shelf = shelf
+        self._segment_reader = segment_reader
         self._reader = reader
         self._offset = offset
         self._shared = shared
@@ -152,7 +152,7 @@ class ReadBack:
     def load(self, positions: Sequence[int], done: Loaded) -> None:
         """Read indications back; ``done`` is called later."""
         spell = self._moves.begin()
-        found = self._glance(positions)
+        found = self._load_cached(positions)
         if found is not None:
             self._call_soon(partial(self._loaded, spell, positions, done, found))
             return
@@ -174,13 +174,13 @@ class ReadBack:
         self._read(early, join)
         self._log.barrier(partial(self._read, late, join))
 
-    def _glance(self, positions: Sequence[int]) -> list[Indication] | None:
+    def _load_cached(self, positions: Sequence[int]) -> list[Indication] | None:
         """Return what is on disk and in the page cache; None if any is not."""
         if max(positions, default=0) >= self._log.written:
             return None
         recent = self._recent
         missing = [position for position in positions if position not in recent]
-        read = self._glances.load(missing)
+        read = self._page_cache.load(missing)
         if read is None:
             return None
         fresh = dict(zip(missing, read, strict=True))
@@ -205,7 +205,9 @@ class ReadBack:
         return indication
 
     def _read(self, positions: Sequence[int], done: Loaded) -> None:
-        self._reader.submit(partial(self._shelf.load, positions, self._offset), done, self._failed)
+        self._reader.submit(
+            partial(self._segment_reader.load, positions, self._offset), done, self._failed
+        )
 
     def moved(self, old_position: int, position: int, size: int) -> None:
         gone = self._recent.pop(old_position, None)
@@ -214,10 +216,10 @@ class ReadBack:
         self._moves.note(old_position, position, size)
 
     def removed(self, number: int) -> None:
-        self._glances.forget(number)
+        self._page_cache.forget(number)
 
     def close(self) -> None:
-        self._glances.close()
+        self._page_cache.close()
 
     def _loaded(
         self,

@@ -136,7 +136,7 @@ class Preallocation:
     def __init__(
         self,
         *,
-        tail: SegmentWriter,
+        writer: SegmentWriter,
         worker: Worker,
         timers: Timers,
         settings: JournalSettings,
@@ -147,7 +147,7 @@ class Preallocation:
     ) -> None:
         """``freed`` is called when a retry is worthwhile; ``prepared`` when the next segment has
         its space."""
-        self._tail = tail
+        self._writer = writer
         self._worker = worker
         self._timers = timers
         self._step = self._full_step = settings.step
@@ -177,12 +177,12 @@ class Preallocation:
         if self.end - end < least:
             self._is_reserving = True
             target = max(end, self.end) + self._step
-            work = partial(self._tail.reserve, target)
+            work = partial(self._writer.reserve, target)
             self._worker.submit(work, self._reserved, self._not_reserved)
         elif spare and not self.spare:
             self._is_reserving = True
             self._worker.submit(
-                partial(self._tail.prepare, self._step), self._ready, self._not_reserved
+                partial(self._writer.prepare, self._step), self._ready, self._not_reserved
             )
 
     def _reserved(self, end: int) -> None:

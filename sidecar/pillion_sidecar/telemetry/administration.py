@@ -368,7 +368,7 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
         held=queue.held,
         capacity=queue.capacity,
         high_water=statistics.high_water,
-        in_flight=queue.in_flight,
+        in_flight=queue.in_flight_count,
         oldest_indication_age_seconds=None if accepted_at is None else round(now - accepted_at, 3),
         oldest_indication_time=_moment(accepted_at, epoch),
         creation_time=Moment(queue.created_at),

@@ -245,7 +245,7 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
         (definitions.QUEUE_HELD, attrgetter("held")),
         (definitions.QUEUE_CAPACITY, attrgetter("capacity")),
         (definitions.QUEUE_HIGH_WATER, attrgetter("statistics.high_water")),
-        (definitions.IN_FLIGHT, attrgetter("in_flight")),
+        (definitions.IN_FLIGHT, attrgetter("in_flight_count")),
         (definitions.SUSPENDED, lambda queue: 1 if queue.suspended else 0),
         (definitions.RELAYED, lambda queue: 0 if queue.relay_to is None else 1),
         (definitions.DELIVERED, attrgetter("statistics.delivered")),

@@ -41,7 +41,11 @@ async def test_a_hung_listener_costs_a_healthy_one_nothing(tmp_path: Path) -> No
             await run.delivered("healthy", count)
             # No time has passed: the attempt at the hung one is still its first.
             stuck = run.queue("hung")
-            assert (stuck.in_flight, stuck.depth, sum(stuck.statistics.attempts.values())) == (
+            assert (
+                stuck.in_flight_count,
+                stuck.depth,
+                sum(stuck.statistics.attempts.values()),
+            ) == (
                 1,
                 count,
                 0,

@@ -138,7 +138,7 @@ async def test_without_order_many_are_under_way_at_once_and_none_is_numbered(
         async with running(tmp_path, *resources(to)) as run:
             await run.publish(*alerts(0, 20))
             await begun.wait()
-            assert (run.queue("wide").in_flight, len(seen)) == (8, 8)
+            assert (run.queue("wide").in_flight_count, len(seen)) == (8, 8)
             held.set()
             await run.settled()
             assert run.queue("wide").statistics.delivered == 20

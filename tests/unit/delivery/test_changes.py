@@ -306,7 +306,7 @@ def test_without_order_as_many_are_in_flight_as_allowed(deliverer):
     for identifier in "abcde":
         deliverer.publish(identifier)
     deliverer.run()
-    assert deliverer.queue("ops").in_flight == 3
+    assert deliverer.queue("ops").in_flight_count == 3
     deliverer.answer_held("ops", SUCCESS)
     assert deliverer.handlers["ops"].identifiers == ["a", "b", "c", "d"]
 

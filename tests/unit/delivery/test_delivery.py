@@ -93,7 +93,7 @@ def test_one_indication_is_in_flight_for_a_destination_at_a_time(deliverer):
         deliverer.publish(identifier)
     deliverer.run()
     assert deliverer.handlers["ops"].identifiers == ["a"]
-    assert deliverer.queue("ops").in_flight == 1
+    assert deliverer.queue("ops").in_flight_count == 1
 
 
 def test_each_turn_takes_one_indication_of_each_queue(deliverer):

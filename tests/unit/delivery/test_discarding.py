@@ -31,7 +31,7 @@ def test_one_that_is_copied_forward_before_its_turn_is_settled_where_it_lies() -
     queue = cast(Any, SimpleNamespace(index=7))
     turns.add(queue, entries, DiscardReason.LIFETIME_EXPIRED)
     last = DISCARDS_PER_TURN
-    assert turns.holds(7, last)
+    assert turns.contains(7, last)
     turns.move(7, last, 1000, 12)
     turns.move(8, last, 2000, 12)
     while soon:

@@ -12,7 +12,7 @@ GAVE_WAY = DeliveryOutcome(
     DeliveryResult.POST_DELIVERY_ERROR,
     "gave its connection to another destination",
     spends_attempt=False,
-    gave_way=True,
+    preempted=True,
 )
 
 

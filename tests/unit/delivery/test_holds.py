@@ -380,7 +380,7 @@ def test_a_url_that_is_withheld_for_a_while_is_no_other_listener(deliverer):
     deliverer.publish("a")
     deliverer.run()
     queue = deliverer.queue("ops")
-    before = (queue.listener, queue.sequence.context, queue.next_sequence_number)
+    before = (queue.listener_id, queue.sequence.context, queue.next_sequence_number)
     deliverer.apply([destination("ops", destination=WITHHELD_URL, suspended=True)])
     deliverer.publish("b")
     deliverer.run()
@@ -388,7 +388,7 @@ def test_a_url_that_is_withheld_for_a_while_is_no_other_listener(deliverer):
     deliverer.apply([destination("ops", destination=url, url_is_secret=True)])
     deliverer.run()
     assert deliverer.settlements.delivered == ["a", "b"]
-    after = (queue.listener, queue.sequence.context, queue.next_sequence_number)
+    after = (queue.listener_id, queue.sequence.context, queue.next_sequence_number)
     assert after == (*before[:2], before[2] + 1)
     # Another URL in the Secret is another listener.
     moved = "https://hooks.example.com/b"

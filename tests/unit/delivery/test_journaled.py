@@ -393,7 +393,7 @@ def test_a_record_that_is_copied_forward_while_it_is_read_is_found_where_it_is(d
     moved = FRONT_ENTRIES + 1
     journal.move(moved)
     settle_loads(deliverer, journal)
-    (entry,) = deliverer.queue("ops").flying
+    (entry,) = deliverer.queue("ops").in_flight
     assert entry.indication.id == moved
     assert journal.positions[entry.indication.position] == moved
 

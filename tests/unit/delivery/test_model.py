@@ -584,8 +584,8 @@ class DeliveryModel(RuleBasedStateMachine):
             settled = queue.statistics.delivered + sum(queue.statistics.discarded.values())
             assert len(books.accepted) == settled + queue.depth
             flying = [attempt for attempt in self.flying if attempt.queue is queue]
-            assert queue.in_flight == len(flying)
-            assert set(map(id, queue.condemned)) <= set(map(id, queue.flying))
+            assert queue.in_flight_count == len(flying)
+            assert set(map(id, queue.cancelled)) <= set(map(id, queue.in_flight))
 
     def nothing_is_forgotten(self) -> None:
         if self.deliverer._soon:
@@ -599,11 +599,11 @@ class DeliveryModel(RuleBasedStateMachine):
                 if queue.health.hold is not None:
                     assert queue.health.pauses.began is not None, "its lifetimes count"
             else:
-                busy = {entry.indication.group for entry in queue.flying} - {None}
+                busy = {entry.indication.group for entry in queue.in_flight} - {None}
                 free = queue.destination.ordering is not Ordering.GROUP or any(
                     entry.indication.group not in busy for entry in queue.waiting.front
                 )
-                assert queue.in_flight >= queue.max_in_flight or not free, "not attempted"
+                assert queue.in_flight_count >= queue.max_in_flight or not free, "not attempted"
             assert queue.depth or not queue.draining, "drained, but still there"
         if not any(queue.waiting for queue in self.all_queues()):
             # One may be left that looks for subscriptions to end, and will find none; and one that

@@ -130,7 +130,7 @@ def test_a_gateway_that_is_away_spends_no_attempt_and_order_holds() -> None:
         made.advance(0.01)
         # One is sent ahead: the gateway may still be away.
         assert [line["relay"]["number"] for line in made.gateway.waiting[0].lines] == [0]
-        assert made.queue("siem").in_flight == 1
+        assert made.queue("siem").in_flight_count == 1
     made.answer_all()
     assert made.gateway.identifiers == [str(number) for number in range(10)]
     assert made.queue("siem").depth == 0
@@ -208,7 +208,7 @@ def test_what_comes_back_before_the_newest_is_on_disk_costs_nothing_for_want_of_
 def test_what_comes_back_finds_its_place_in_a_queue_that_has_filled_meanwhile() -> None:
     made = deliverer(queue_size=4, queue_full_policy=QueueFullPolicy.DISCARD_OLDEST)
     publish(made, *range(4))
-    assert made.queue("siem").in_flight == 4
+    assert made.queue("siem").in_flight_count == 4
     publish(made, *range(4, 8))
     made.gateway.refuse_connection()
     made.run()

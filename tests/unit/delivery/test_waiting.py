@@ -179,8 +179,8 @@ def test_the_first_is_known_by_its_number_before_it_is_loaded() -> None:
         back.append(row.packing.pack(row.journal.entry(number)))
     row.entries.restore(back, attempts={9: 2})
     assert (row.entries.first(), row.entries.first_number, len(row.entries)) == (None, 7, 2)
-    assert row.entries.holds(9)
-    assert not row.entries.holds(8)
+    assert row.entries.contains(9)
+    assert not row.entries.contains(8)
     row.entries.refill()
     row.journal.read()
     assert [(one.number, one.attempts) for one in row.entries.front] == [(7, 0), (9, 2)]

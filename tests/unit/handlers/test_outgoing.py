@@ -175,12 +175,12 @@ async def test_a_healthy_destination_does_not_wait_for_the_time_out_of_those_tha
                 await arrived.get()
             fake_time.advance(LEAST_OVERDUE_SECONDS + LOOK_SECONDS)
         assert (await first.answer())[0] == 200
-        gave_way = [await end.failure() for end in ends[:5]]
+        preempted = [await end.failure() for end in ends[:5]]
         assert not any(end.future.done() for end in ends[5:])
-        assert {failure_outcome(one).gave_way for one in gave_way} == {True}
-        assert all("limit of open files" in one.detail for one in gave_way)
+        assert {failure_outcome(one).preempted for one in preempted} == {True}
+        assert all("limit of open files" in one.detail for one in preempted)
         # Those that hang are tried again; from now on they have a share and no more.
-        again = [Recorder() for _ in gave_way]
+        again = [Recorder() for _ in preempted]
         for sender, end in zip(senders, again, strict=False):
             sender.send(request(), end)
         for _ in range(20):

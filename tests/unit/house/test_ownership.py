@@ -66,7 +66,7 @@ def test_no_other_file_assigns_to_a_queues_attributes() -> None:
     "text",
     [
         "queue.reserved += 1",
-        "self._queue, queue.listener = None, ''",
+        "self._queue, queue.listener_id = None, ''",
         "course.queue.draining = True",
         "queue.health.hold = None",
         "del queue.statistics.delivered",

@@ -75,7 +75,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def glances(folder: Folder) -> Iterator[PageCacheReader]:
+def page_cache(folder: Folder) -> Iterator[PageCacheReader]:
     made = PageCacheReader(folder, offset=OFFSET)
     yield made
     made.close()
@@ -126,7 +126,7 @@ def fields(one: Indication | None) -> dict[str, object]:
 )
 def test_a_glance_finds_what_the_thread_that_reads_finds(
     folder: Folder,
-    glances: PageCacheReader,
+    page_cache: PageCacheReader,
     body: bytes,
     places: list[Place],
     flags: int,
@@ -135,7 +135,7 @@ def test_a_glance_finds_what_the_thread_that_reads_finds(
     folder.write(encode_commit(1, 1.0))
     position = folder.write(encoded(indication(7, body=body, digest=digest), places, flags=flags))
     folder.write(encoded(indication(8)))
-    found = glances.load([position])
+    found = page_cache.load([position])
     assert found is not None
     (by_reader,) = SegmentReader(folder, MarksFile(folder, journal_id=bytes(16), oldest=1)).load(
         [position], OFFSET
@@ -146,65 +146,65 @@ def test_a_glance_finds_what_the_thread_that_reads_finds(
     assert found[0].unsettled == len(places)
 
 
-def test_what_never_expires_does_not(folder: Folder, glances: PageCacheReader) -> None:
+def test_what_never_expires_does_not(folder: Folder, page_cache: PageCacheReader) -> None:
     position = folder.write(encoded(indication(expires=None)))
-    found = glances.load([position])
+    found = page_cache.load([position])
     assert found is not None
     assert found[0].expires is None
 
 
 def test_records_whose_length_is_about_that_of_a_glance_are_whole(
-    folder: Folder, glances: PageCacheReader
+    folder: Folder, page_cache: PageCacheReader
 ) -> None:
     least = len(encoded(indication(body=b"")))
     bodies = [b"x" * (8192 - least + more) for more in (-1, 0, 1)]
     positions = [folder.write(encoded(indication(body=body))) for body in bodies]
-    found = glances.load(positions)
+    found = page_cache.load(positions)
     assert found is not None
     assert [one.body for one in found] == bodies
     assert [one.size for one in found] == [8191, 8192, 8193]
 
 
 def test_several_segments_are_read_in_the_order_that_was_asked_for(
-    folder: Folder, glances: PageCacheReader
+    folder: Folder, page_cache: PageCacheReader
 ) -> None:
     positions = [
         folder.write(encoded(indication(number)), segment=number % 3 + 1) for number in range(9)
     ]
     wanted = [positions[number] for number in (8, 0, 4, 4, 1)]
-    found = glances.load(wanted)
+    found = page_cache.load(wanted)
     assert found is not None
     assert [one.id for one in found] == [8, 0, 4, 4, 1]
     assert [one.position for one in found] == wanted
-    assert glances.load([]) == []
+    assert page_cache.load([]) == []
 
 
 # Where a bit is turned over: checksum, magic, kind, length, envelope or body, last byte.
 @pytest.mark.parametrize("byte", [0, 4, 6, 8, 100, -1])
 @pytest.mark.parametrize("body", [b"x" * 200, LONG], ids=["short", "long"])
 def test_what_is_not_sound_is_left_to_the_thread_that_reads(
-    folder: Folder, glances: PageCacheReader, byte: int, body: bytes
+    folder: Folder, page_cache: PageCacheReader, byte: int, body: bytes
 ) -> None:
     record = encoded(indication(body=body))
     sound = folder.write(encoded(indication()))
     position = folder.write(record)
     folder.write(encoded(indication()))
     folder.spoil(position, byte=byte % len(record))
-    assert glances.load([sound, position]) is None
-    assert glances.load([sound]) is not None
+    assert page_cache.load([sound, position]) is None
+    assert page_cache.load([sound]) is not None
 
 
 def test_a_length_that_is_damaged_takes_no_more_memory_than_a_record_can(
-    folder: Folder, glances: PageCacheReader
+    folder: Folder, page_cache: PageCacheReader
 ) -> None:
     position = folder.write(encoded(indication(body=LONG)))
     # The highest byte but one of the length.
     folder.spoil(position, byte=11)
-    assert glances.load([position]) is None
+    assert page_cache.load([position]) is None
 
 
 def test_another_record_and_one_that_ends_too_soon_are_none(
-    folder: Folder, glances: PageCacheReader
+    folder: Folder, page_cache: PageCacheReader
 ) -> None:
     commit = folder.write(encode_commit(1, 1.0))
     whole = folder.write(encoded(indication()))
@@ -212,15 +212,15 @@ def test_another_record_and_one_that_ends_too_soon_are_none(
     path = folder.path / segment_name(1)
     for size in (segment_of(long)[1] + 10_000, segment_of(long)[1] + 10, segment_of(long)[1]):
         os.truncate(path, size)
-        assert glances.load([long]) is None
-    assert glances.load([commit]) is None
-    assert glances.load([whole]) is not None
+        assert page_cache.load([long]) is None
+    assert page_cache.load([commit]) is None
+    assert page_cache.load([whole]) is not None
 
 
 def test_a_segment_that_is_not_there_is_left_to_the_thread_that_reads(
-    glances: PageCacheReader,
+    page_cache: PageCacheReader,
 ) -> None:
-    assert glances.load([position_of(9, HEADER_SIZE)]) is None
+    assert page_cache.load([position_of(9, HEADER_SIZE)]) is None
 
 
 class Failing:
@@ -242,31 +242,31 @@ def test_a_disk_that_fails_is_left_to_the_thread_that_reads(
     position = folder.write(encoded(indication()))
     opened = folder.open
     monkeypatch.setattr(folder, "open", lambda name: Failing(opened(name)))
-    glances = PageCacheReader(folder, offset=OFFSET)
-    assert glances.load([position]) is None
-    glances.close()
+    page_cache = PageCacheReader(folder, offset=OFFSET)
+    assert page_cache.load([position]) is None
+    page_cache.close()
 
 
 def test_a_segment_that_is_removed_is_held_open_no_longer(
-    folder: Folder, glances: PageCacheReader
+    folder: Folder, page_cache: PageCacheReader
 ) -> None:
     positions = [folder.write(encoded(indication()), segment=number) for number in (1, 2)]
-    assert glances.load(positions) is not None
+    assert page_cache.load(positions) is not None
     assert folder.descriptors() == [segment_name(1), segment_name(2)]
     folder.remove(segment_name(1))
-    glances.forget(1)
+    page_cache.forget(1)
     assert folder.descriptors() == [segment_name(2)]
     # It may be told of what it never read.
-    glances.forget(1)
-    assert glances.load(positions[:1]) is None
-    glances.close()
+    page_cache.forget(1)
+    assert page_cache.load(positions[:1]) is None
+    page_cache.close()
     assert folder.descriptors() == []
 
 
 def test_few_segments_are_held_open_however_many_are_read(
-    folder: Folder, glances: PageCacheReader
+    folder: Folder, page_cache: PageCacheReader
 ) -> None:
     positions = [folder.write(encoded(indication()), segment=1 + number) for number in range(40)]
     for position in [*positions, positions[0]]:
-        assert glances.load([position]) is not None
+        assert page_cache.load([position]) is not None
     assert len(folder.descriptors()) == 32

@@ -75,17 +75,17 @@ def written(folder: Folder, *, segments: int = 1) -> list[Written]:
     return found
 
 
-def loaded(shelf: SegmentReader, *positions: int) -> list[Indication | None]:
-    return shelf.load(positions, 0.0)
+def loaded(segment_reader: SegmentReader, *positions: int) -> list[Indication | None]:
+    return segment_reader.load(positions, 0.0)
 
 
 def test_a_sector_that_cannot_be_read_is_damage(folder: Folder) -> None:
     (record,) = written(folder)
-    shelf = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
+    segment_reader = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
     folder.unreadable = errno.EIO
-    assert loaded(shelf, record.position) == [None]
+    assert loaded(segment_reader, record.position) == [None]
     folder.unreadable = None
-    (found,) = loaded(shelf, record.position)
+    (found,) = loaded(segment_reader, record.position)
     assert found is not None
     assert found.body == b"body of 1"
 
@@ -102,14 +102,14 @@ def test_a_disk_that_fails_otherwise_is_told_of(folder: Folder) -> None:
 
 def test_few_segments_are_held_open_and_none_that_is_removed(folder: Folder) -> None:
     records = written(folder, segments=40)
-    shelf = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
-    found = loaded(shelf, *(record.position for record in records))
+    segment_reader = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
+    found = loaded(segment_reader, *(record.position for record in records))
     assert [one.id for one in found if one is not None] == [record.id for record in records]
     assert len(folder.open_names) == 32
-    assert shelf.remove(40, Header(40, JOURNAL_ID, 1.0), []) is None
+    assert segment_reader.remove(40, Header(40, JOURNAL_ID, 1.0), []) is None
     assert segment_name(40) not in folder.open_names
     assert segment_name(40) not in folder.contents
-    shelf.close()
+    segment_reader.close()
     assert folder.open_names == []
 
 
@@ -139,9 +139,9 @@ def test_what_cannot_be_kept_of_a_segment_for_another_reason_keeps_it(folder: Fo
 
 def test_identities_stand_in_a_file_of_their_own_before_their_segment_goes(folder: Folder) -> None:
     written(folder, segments=2)
-    shelf = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
-    kept = shelf.remove(1, Header(1, JOURNAL_ID, 1.0), [IDENTITY])
+    segment_reader = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
+    kept = segment_reader.remove(1, Header(1, JOURNAL_ID, 1.0), [IDENTITY])
     assert kept is not None
     assert folder.names() == sorted([kept.name, segment_name(2)])
-    shelf.remove_files([kept.name])
+    segment_reader.remove_files([kept.name])
     assert folder.names() == [segment_name(2)]

@@ -64,7 +64,7 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
         depth=3,
         capacity=50,
         high_water=40,
-        in_flight=1,
+        in_flight_count=1,
         delivered=12,
         oldest_accepted_at=fake_time.monotonic() - 90,
         last_success_at=fake_time.monotonic() - 91,

@@ -45,7 +45,9 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def test_a_queue_shows_its_depth_capacity_high_water_and_flight(fake_time: FakeTime) -> None:
-    queue = StillQueue(name="siem", depth=7, capacity=50, high_water=9, in_flight=1, delivered=3)
+    queue = StillQueue(
+        name="siem", depth=7, capacity=50, high_water=9, in_flight_count=1, delivered=3
+    )
     metrics = _metrics(fake_time, queue)
     assert _value(metrics, "pillion_destination_queue_depth", destination="siem") == 7
     assert _value(metrics, "pillion_destination_queue_capacity", destination="siem") == 50

@@ -53,8 +53,8 @@ class Failure:
     in_body: bool = False
     #: The fault of the destination, if that is the cause.
     hold: HoldCause | None = None
-    #: See ``DeliveryOutcome.gave_way``.
-    gave_way: bool = False
+    #: See ``DeliveryOutcome.preempted``.
+    preempted: bool = False
 
 
 class Exchange(Protocol):
@@ -110,8 +110,8 @@ def failure_outcome(failure: Failure) -> DeliveryOutcome:
         failure.result,
         failure.detail,
         failure.status,
-        spends_attempt=not failure.gave_way,
-        gave_way=failure.gave_way,
+        spends_attempt=not failure.preempted,
+        preempted=failure.preempted,
         hold=failure.hold,
     )
 

@@ -169,7 +169,7 @@ class Channel:
     def give_way(self) -> None:
         # With descriptors it might have been answered in time: no attempt.
         reason = f"gave its connection to another destination after {self._waited():.0f} s"
-        self._abandon(f"{reason}, since the limit of open files is low", gave_way=True)
+        self._abandon(f"{reason}, since the limit of open files is low", preempted=True)
 
     def admitted(self) -> None:
         self._queued = False
@@ -301,14 +301,14 @@ class Channel:
     def _time_out(self) -> None:
         self._abandon(f"timed out after {self._timeout:g} s")
 
-    def _abandon(self, reason: str, *, gave_way: bool = False) -> None:
+    def _abandon(self, reason: str, *, preempted: bool = False) -> None:
         if self._opening is None and self._wire is not None:
             failure = self._wire.give_up(reason)
         else:
             failure = Failure(DeliveryResult.ERROR, f"{reason} while {self._stage}")
         self._times.failing = True
         self._drop()
-        self._fail(replace(failure, gave_way=gave_way))
+        self._fail(replace(failure, preempted=preempted))
 
 
 class HTTPSender:
