@@ -18,8 +18,8 @@ from aiohttp import web
 from pillion_sidecar.config.schema.destination import HoldCause
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.indication import DiscardReason, Unreached
-from pillion_sidecar.intake.decoding import RelayOrigin
 from pillion_sidecar.journal.ports import Discard
+from pillion_sidecar.wire.relay import RelayOrigin
 
 PATH = "/v1/openapi.json"
 _SOURCE = Path(__file__).with_suffix(".yaml")

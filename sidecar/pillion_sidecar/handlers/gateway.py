@@ -25,10 +25,8 @@ from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.settings import GatewayAccess
+from pillion_sidecar.wire.relay import RELAY_PATH, RELAY_QUERY
 
-#: The path of the relay, and the acknowledgement level that it asks for.
-RELAY_PATH = "/v1/relay"
-RELAY_QUERY = "ack=durable"
 #: An answer lists each refused line.
 RELAY_ANSWER = Reading(body=1024 * 1024, errors=True)
 #: Seconds without acknowledgement by the gateway's host. While a pod is replaced, its Service may

@@ -25,10 +25,9 @@ from pillion_sidecar.handlers.http.authorization import (
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender, later, retry_after
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.wire.relay import MAXIMUM_LANGUAGES, RELAYED_LINE
 from pillion_sidecar.wire.submission import SubmissionAnswer
 
-#: Maximum content languages that a gateway accepts.
-MOST_LANGUAGES = 16
 #: The last second of RFC 3339 since the epoch, less one: with an offset a publisher can name the
 #: year 10000, and a group must expire after its members.
 LATEST_EXPIRES = 253_402_300_798.0
@@ -57,7 +56,7 @@ def render_line(delivery: Delivery, *, epoch: float, in_group: bool) -> bytes:
     message group. Raises ValueError for a text that UTF-8 cannot carry.
     """
     indication = delivery.indication
-    return b'%b%b,"relay":{"subscription":%b,"acceptedAt":%.6f,"context":%b,"number":%d}}\n' % (
+    return RELAYED_LINE % (
         indication.body[:-1],
         _envelope(indication, in_group=in_group),
         _text(delivery.subscription),
@@ -77,7 +76,7 @@ def _envelope(indication: Indication, *, in_group: bool) -> bytes:
     if indication.expires is not None:
         given += b',"expires":"%b"' % _rfc3339(min(indication.expires, LATEST_EXPIRES))
     if indication.languages:
-        given += b',"languages":' + _encode(indication.languages[:MOST_LANGUAGES])
+        given += b',"languages":' + _encode(indication.languages[:MAXIMUM_LANGUAGES])
     return given
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.http_errors import MOST_SHOWN, suggest
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.intake import IntakeError
+from pillion_sidecar.wire.relay import RelayOrigin
 
 #: Properties of a delivery, not of the indication (S0.20, D.2). Removed once here, so that handlers
 #: can splice the body's bytes.
@@ -31,11 +32,6 @@ GREATEST_SEQUENCE = (1 << 63) - 2
 #: Characters of source and group of a line with a ``sequence``: they are kept with the group's
 #: state.
 MAXIMUM_GROUP_TEXT = 1024
-#: In a relayed line: maximum characters of a subscription's uid and a context, and the largest
-#: number.
-MAXIMUM_UID = 256
-MAXIMUM_CONTEXT = 1024
-GREATEST_NUMBER = (1 << 63) - 1
 _KNOWN = frozenset({"class", "superclass", "properties", *ENVELOPE, *MEMBERSHIP})
 _MAXIMUM_PROBLEMS_TOLD = 3
 _RFC_3339 = re.compile(
@@ -51,19 +47,6 @@ class LineError(IntakeError):
         super().__init__(reason)
         self.reason = reason
         self.field = field
-
-
-class RelayOrigin(
-    msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True
-):
-    """What a sidecar says of an indication that it relays."""
-
-    subscription: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_UID)]
-    #: By the sidecar; seconds since the epoch.
-    accepted_at: Annotated[float, msgspec.Meta(ge=0)]
-    #: Its place in the sidecar's queue.
-    context: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_CONTEXT)]
-    number: Annotated[int, msgspec.Meta(ge=0, le=GREATEST_NUMBER)]
 
 
 class Decoded(msgspec.Struct, frozen=True, gc=False):

@@ -11,13 +11,9 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.indication import Indication, Refusal, Relayed, Target
 from pillion_sidecar.intake.decoding import (
     ENVELOPE,
-    GREATEST_NUMBER,
-    MAXIMUM_CONTEXT,
-    MAXIMUM_UID,
     MEMBERSHIP,
     Decoded,
     LineError,
-    RelayOrigin,
     decode_object,
     parse_expires,
     parse_member,
@@ -34,9 +30,15 @@ from pillion_sidecar.reliability.identity import relayed_digest, scoped
 from pillion_sidecar.reliability.message_groups import Examined
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard
+from pillion_sidecar.wire.relay import (
+    GREATEST_NUMBER,
+    MAXIMUM_CONTEXT,
+    MAXIMUM_LANGUAGES,
+    MAXIMUM_UID,
+    RelayOrigin,
+)
 
-MAXIMUM_LANGUAGES = 16
-_MEMBERS = ("subscription", "acceptedAt", "context", "number")
+_MEMBERS = RelayOrigin.__struct_encode_fields__
 #: Those of ``relay``, its four members, and their two texts.
 _QUOTES_OF_RELAY = 2 * (1 + 4 + 2)
 #: Members besides class and properties.

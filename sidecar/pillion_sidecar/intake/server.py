@@ -69,6 +69,7 @@ from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
 from pillion_sidecar.reliability.receipts import Follower, Receipt, Receipts, Signal
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
+from pillion_sidecar.wire.relay import RELAY_PATH
 from pillion_sidecar.wire.submission import ReceiptAnswer, SubmissionAnswer
 
 RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
@@ -135,7 +136,7 @@ def create_intake(
     app = web.Application(client_max_size=intake.limits.line_bytes, middlewares=middlewares)
     add = partial(app.router.add_route, expect_handler=expect)
     add("POST", "/v1/indications", intake.accept(intake.publish))
-    add("POST", "/v1/relay", intake.accept(intake.relay))
+    add("POST", RELAY_PATH, intake.accept(intake.relay))
     add("GET", "/v1/receipts/{id}", intake.query(intake.receipt, waits=True))
     add("POST", "/v1/flush", intake.query(intake.flush, waits=True))
     add("GET", "/v1/faults", intake.query(intake.faults, waits=False))

@@ -12,7 +12,8 @@ from pillion_cim.schema import extend, load_schema
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import Indication, Refusal
 from pillion_sidecar.intake.bodies import LineDecoder
-from pillion_sidecar.intake.decoding import LineError, RelayOrigin
+from pillion_sidecar.intake.decoding import LineError
+from pillion_sidecar.wire.relay import RelayOrigin
 from support.intake import Door, alert, target
 from support.relay_lines import UID, compact, relayed, statuses
 
