@@ -199,7 +199,7 @@ class Operator:
             name=self._settings.lease,
             identity=self._settings.identity,
             clock=self._clock,
-            draw=random.random,
+            random=random.random,
             leads=self._set_leading,
         )
         await leadership.acquire()

@@ -42,14 +42,6 @@ class LeaseTimes:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sighting:
-    """A Lease when it was last seen to change, and when, by the own clock."""
-
-    version: str
-    since: float
-
-
 class Leadership:
     """This process's claim to lead: ``acquire``, ``hold`` while it leads, ``release``."""
 
@@ -61,21 +53,22 @@ class Leadership:
         name: str,
         identity: str,
         clock: Clock,
-        draw: Callable[[], float],
+        random: Callable[[], float],
         leads: Callable[[bool], None],
         times: LeaseTimes | None = None,
     ) -> None:
-        """``identity`` is unique to this process, also after a restart. ``draw`` returns a random
+        """``identity`` is unique to this process, also after a restart. ``random`` returns a
         number from 0 to 1. ``leads`` is called when this process begins and ceases to lead."""
         self._api = api
         self._namespace = namespace
         self._name = name
         self._identity = identity
         self._clock = clock
-        self._draw = draw
+        self._random = random
         self._leads = leads
         self._times = times or LeaseTimes()
-        self._seen: _Sighting | None = None
+        #: The version of the Lease that was last seen, and since when, by the own clock.
+        self._seen: tuple[str, float] | None = None
         #: The Lease as this process last wrote it; None while it does not lead.
         self._held: Object | None = None
         #: When the last successful renewal began.
@@ -88,7 +81,7 @@ class Leadership:
 
     async def acquire(self) -> None:
         while not await self._attempt():
-            await self._clock.sleep(self._times.retry * (1 + self._times.jitter * self._draw()))
+            await self._clock.sleep(self._times.retry * (1 + self._times.jitter * self._random()))
         logger.info("this replica leads", extra={"event": "leadership-acquired"})
         self._leads(True)
 
@@ -169,8 +162,8 @@ class Leadership:
         now = self._clock.monotonic()
         version = "" if lease is None else lease["metadata"]["resourceVersion"]
         first = self._seen is None
-        if self._seen is None or self._seen.version != version:
-            self._seen = _Sighting(version, now)
+        if self._seen is None or self._seen[0] != version:
+            self._seen = version, now
         if lease is None and first:
             return True
         spec = (lease or {}).get("spec") or {}
@@ -178,7 +171,7 @@ class Leadership:
             return True
         # The holder's value counts: another version may take longer to give up.
         respected = max(self._times.lease, float(spec.get("leaseDurationSeconds") or 0))
-        return now - self._seen.since >= respected
+        return now - self._seen[1] >= respected
 
     async def _renew(self) -> None:
         began = self._clock.monotonic()

@@ -9,6 +9,7 @@ from functools import partial
 
 from pillion_cim.schema import load_schema
 from pillion_operator.certificates.gateways import GatewayAuthority
+from pillion_operator.certificates.secret_store import token_key
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair
@@ -49,7 +50,6 @@ from pillion_operator.refresh import PodPoker
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Change, Key, Store, key_of, uid_of
 from pillion_operator.telemetry.metrics import Metrics
-from pillion_operator.tokens import token_key
 
 logger = logging.getLogger("pillion.operator")
 
@@ -189,9 +189,7 @@ class Leader:
             missed=self._missed,
             authority=GatewayAuthority(
                 api=self._api,
-                namespace=self._settings.namespace,
-                secret=self._settings.gateway_secret,
-                given=self._settings.gateway_authority,
+                settings=self._settings,
                 clock=self._clock,
                 changed=self._render_all,
                 expiry=self._metrics.gateway_ca_expiry,

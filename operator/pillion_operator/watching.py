@@ -3,7 +3,9 @@ changes (``on.create``, ``on.update``) would cost a write for each object at eac
 (``docs/decisions/0009-kopf-watches-one-queue-reconciles.md``)."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, repeat
 from typing import Any
 
@@ -26,6 +28,9 @@ from pillion_operator.cluster.types import (
 )
 from pillion_operator.names import DELIVERER_LABEL, MANAGED_BY, MANAGED_BY_LABEL, RENDERED
 from pillion_sidecar.config.schema import CLASSES_LABEL, CREDENTIALS_LABEL, GROUP
+
+logger = logging.getLogger("pillion.operator")
+_KOPF = logging.getLogger("kopf")
 
 _OUR_PLURALS = frozenset(kind.plural for kind in OURS)
 _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
@@ -212,3 +217,33 @@ async def watch(
     )
     if failures:
         raise failures[0]
+
+
+class _KopfRecords(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - a wrong record must not end a watch
+            self.handleError(record)
+            return
+        if record.levelno == logging.ERROR and "will retry" in text:
+            # One failed request. A watch that does not recover fails the probe /livez.
+            logger.warning("kopf: %s", text, extra={"event": "watch-retried"})
+        else:
+            trace = record.exc_info
+            logger.log(
+                record.levelno, "kopf: %s", text, exc_info=trace, extra={"event": "kopf-told"}
+            )
+
+
+@contextmanager
+def renamed_records() -> Iterator[None]:
+    """Log kopf's records with the operator's own logger, inside the context."""
+    handler, propagated = _KopfRecords(), _KOPF.propagate
+    _KOPF.addHandler(handler)
+    _KOPF.propagate = False
+    try:
+        yield
+    finally:
+        _KOPF.removeHandler(handler)
+        _KOPF.propagate = propagated

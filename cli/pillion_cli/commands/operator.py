@@ -27,7 +27,7 @@ from pillion_operator.settings import (
     SidecarPolicy,
     WebhookSettings,
 )
-from pillion_operator.telemetry.kopf_log import renamed_records
+from pillion_operator.watching import renamed_records
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.supervision import first
 

@@ -43,6 +43,7 @@ from pillion_operator.names import (
     headless,
     tls_secret,
 )
+from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Change, Key, uid_of
 from pillion_sidecar.config.schema import CLASSES_LABEL, CREDENTIALS_LABEL, INDICATION_SERVICE
 
@@ -65,20 +66,19 @@ class GatewayAuthority:
         self,
         *,
         api: Api,
-        namespace: str,
-        secret: str,
-        given: str | None,
+        settings: OperatorSettings,
         clock: Clock,
         changed: Callable[[], None],
         expiry: Gauge,
     ) -> None:
-        """Both ``secret``, which keeps the authority, and ``given``, a user's Secret with the CA to
-        use, are in ``namespace``. ``changed`` is called for each change of the authority;
-        ``expiry`` gets the end of the CA."""
+        """``changed`` is called for each change of the authority; ``expiry`` gets the end of the
+        CA."""
         self._api = api
-        self._namespace = namespace
-        self._given_name = given
-        self._kept = KeptSecret(api, namespace=namespace, name=secret, type="Opaque")
+        self._namespace = settings.namespace
+        self._given_name = settings.gateway_authority
+        self._kept = KeptSecret(
+            api, namespace=settings.namespace, name=settings.gateway_secret, type="Opaque"
+        )
         self._clock = clock
         self._changed = changed
         self._expiry = expiry

@@ -2,11 +2,16 @@
 
 import base64
 import binascii
+import secrets
 from collections.abc import Mapping
 
 from pillion_operator.cluster.api import Api, Conflict
 from pillion_operator.cluster.types import SECRET, Object
 from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
+
+#: The entry of the Secret with the key of all deliverers' bearer tokens, and its minimum bytes.
+TOKEN_KEY = "token-key"
+TOKEN_KEY_BYTES = 32
 
 
 class KeptSecret:
@@ -65,3 +70,21 @@ def decoded(secret: Object | None) -> dict[str, bytes]:
         except (binascii.Error, TypeError, ValueError):
             continue
     return found
+
+
+async def token_key(api: Api, *, namespace: str, name: str) -> bytes:
+    """Return the key, made if there is none; raises the errors of :class:`Api`."""
+    kept = KeptSecret(api, namespace=namespace, name=name, type="Opaque")
+    while True:
+        found = await kept.read()
+        known = decoded(found).get(TOKEN_KEY, b"")
+        if len(known) >= TOKEN_KEY_BYTES:
+            return known
+        key = secrets.token_bytes(TOKEN_KEY_BYTES)
+        if found is not None:
+            # The operator's role allows patching this Secret, not replacing it.
+            await api.patch(SECRET, namespace, name, {"data": encoded({TOKEN_KEY: key})})
+            return key
+        if await kept.write(found, {TOKEN_KEY: key}):
+            return key
+        # Another replica was faster: read its key.

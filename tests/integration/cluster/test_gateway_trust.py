@@ -55,9 +55,7 @@ class Leader:
         self.repairs: list[Repair] = []
         self.authority = GatewayAuthority(
             api=api,
-            namespace=namespace,
-            secret="pillion-gateways",
-            given=None,
+            settings=OperatorSettings(deliverer=DEFAULTS, namespace=namespace),
             clock=clock,
             changed=lambda: None,
             expiry=Gauge("expiry", "", registry=None),

@@ -44,7 +44,7 @@ class Replicas:
             name="pillion-operator",
             identity=identity,
             clock=SystemClock(),
-            draw=random.random,
+            random=random.random,
             leads=leads,
             times=self.times,
         )

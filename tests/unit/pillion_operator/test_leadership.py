@@ -76,7 +76,7 @@ def replica(
         name="pillion-operator",
         identity=identity,
         clock=clock,
-        draw=lambda: 0.5,
+        random=lambda: 0.5,
         leads=leads,
     )
 

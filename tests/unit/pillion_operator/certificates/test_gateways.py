@@ -23,6 +23,7 @@ from pillion_operator.certificates.gateways import INTERVAL, RETRY, GatewayAutho
 from pillion_operator.certificates.secret_store import decoded, encoded
 from pillion_operator.cluster.api import ApiError
 from pillion_operator.cluster.types import SECRET
+from pillion_operator.settings import DelivererDefaults, OperatorSettings
 from support.in_background import in_background
 from support.injection import MemoryApi
 from support.operator_time import FakeClock
@@ -45,9 +46,9 @@ class Scene:
         self.expiry = Gauge("expiry", "", registry=None)
         self.authority = GatewayAuthority(
             api=api,
-            namespace=NAMESPACE,
-            secret="pillion-gateways",
-            given=given,
+            settings=OperatorSettings(
+                deliverer=DelivererDefaults(image="i"), gateway_authority=given
+            ),
             clock=self.clock,
             changed=self._changed,
             expiry=self.expiry,

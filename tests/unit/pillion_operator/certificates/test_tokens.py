@@ -5,10 +5,11 @@ from typing import Any, cast
 
 import pytest
 
+from pillion_operator.certificates.secret_store import TOKEN_KEY_BYTES as BYTES
+from pillion_operator.certificates.secret_store import token_key
 from pillion_operator.cluster.api import Api, ApiError, Conflict
 from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
 from pillion_operator.store import Key
-from pillion_operator.tokens import BYTES, token_key
 from support.operator_fakes import FakeApi
 
 NAMESPACE, NAME = "pillion-system", "pillion-operator"
@@ -63,7 +64,13 @@ async def test_a_key_that_somebody_has_put_there_is_taken(length: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [None, "", encoded(b"k" * (BYTES - 1)), encoded(b"k" * BYTES) + "!", "no base64"],
+    [
+        None,
+        "",
+        encoded(b"k" * (BYTES - 1)),
+        encoded(b"k" * BYTES) + "!",
+        "no base64",
+    ],
     ids=["none", "empty", "short", "with more than base64", "no base64"],
 )
 async def test_what_is_no_key_is_replaced_and_what_else_the_secret_holds_stays(

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pillion_operator.telemetry.kopf_log import renamed_records
+from pillion_operator.watching import renamed_records
 
 WATCHING = logging.getLogger("kopf._cogs.clients.watching")
 
