@@ -106,7 +106,7 @@ class Authority:
             since = int(data.get(SINCE, b"0")) if following else 0
             until = int(data.get(UNTIL, b"0"))
         except ValueError as error:
-            raise BadMaterial(f"the Secret cannot be read: {error}") from error
+            raise BadMaterial(f"it cannot be read: {error}") from error
         return cls(
             ca=pair_in(data, CA_CERTIFICATE, CA_KEY),
             next_ca=pair_in(data, NEXT_CERTIFICATE, NEXT_KEY) if following else None,
@@ -203,9 +203,8 @@ def new_ca(*, name: str, now: float) -> KeyPair:
 def given_ca(data: Mapping[str, bytes], *, now: float) -> KeyPair:
     """Return the CA in a user's Secret (``tls.crt``, ``tls.key``, optionally ``ca.crt``, as
     cert-manager writes them); raises BadMaterial if it cannot sign."""
-    missing = [key for key in (CERTIFICATE, KEY) if key not in data]
-    if missing:
-        raise BadMaterial(f"it has no {missing[0]}")
+    if CERTIFICATE not in data:
+        raise BadMaterial(f"it has no {CERTIFICATE}")
     certificates = dict.fromkeys(
         one.public_bytes(_PEM)
         for key in (CERTIFICATE, CA_CERTIFICATE)
@@ -214,10 +213,7 @@ def given_ca(data: Mapping[str, bytes], *, now: float) -> KeyPair:
     chain = b"".join(certificates)
     if len(chain) > MOST_CA_BYTES:
         raise BadMaterial(f"its certificates take more than {MOST_CA_BYTES} bytes")
-    try:
-        pair = checked(chain, data[KEY])
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadMaterial(f"tls.crt and tls.key cannot be used: {error}") from error
+    pair = pair_in({**data, CERTIFICATE: chain}, CERTIFICATE, KEY)
     if not _may_sign(parsed(chain)):
         raise BadMaterial("tls.crt is not the certificate of a certificate authority")
     if not_after(chain) <= now:
@@ -276,18 +272,14 @@ def must_be_signed(serving: KeyPair, ca: KeyPair, *, hosts: Sequence[str], now: 
 def pair_in(data: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
     """Raises BadMaterial."""
     try:
-        return checked(data[certificate], data[key])
+        pair = KeyPair(certificate=data[certificate], key=data[key])
+        if _private_key(pair.key).public_key() != parsed(pair.certificate).public_key():
+            raise ValueError("they do not belong together")
     except KeyError as error:
-        raise BadMaterial(f"the Secret has no {error}") from error
+        raise BadMaterial(f"it has no {error.args[0]}") from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadMaterial(f"the Secret cannot be read: {error}") from error
-
-
-def checked(certificate: bytes, key: bytes) -> KeyPair:
-    """Raises ValueError, TypeError or UnsupportedAlgorithm for an invalid pair."""
-    if _private_key(key).public_key() != parsed(certificate).public_key():
-        raise ValueError("a certificate and its key do not belong together")
-    return KeyPair(certificate=certificate, key=key)
+        raise BadMaterial(f"{certificate} and {key} cannot be used: {error}") from error
+    return pair
 
 
 def due(pair: KeyPair) -> float:

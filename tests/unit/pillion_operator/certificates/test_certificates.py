@@ -143,7 +143,7 @@ def rsa_key() -> bytes:
 def test_a_secret_that_somebody_has_spoilt_is_refused(spoil: Any) -> None:
     data = at(NOW).to_data()
     spoil(data)
-    with pytest.raises(BadMaterial, match="the Secret"):
+    with pytest.raises(BadMaterial, match=r"it has no|cannot be"):
         Authority.from_data(data)
 
 
