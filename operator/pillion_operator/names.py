@@ -21,6 +21,8 @@ DELIVERER_LABEL = "pillion.dev/deliverer"
 #: On a pod: the configuration revision for its deliverer. Writing it makes the kubelet refresh the
 #: pod's volumes at once.
 REVISION_ANNOTATION = "pillion.dev/configuration-revision"
+#: On a service, by users: the former gateway whose relay is abandoned.
+ABANDON_RELAY_ANNOTATION = "pillion.dev/abandon-relay"
 #: On every object of an IndicationService: a digest of its desired state.
 APPLIED_ANNOTATION = "pillion.dev/applied"
 #: On the same objects: the operator's installation, by its namespace and Lease.

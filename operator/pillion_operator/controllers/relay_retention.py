@@ -2,7 +2,8 @@
 
 After a service is deleted, changes its gateway or delivers by itself again, the gateway must still
 deliver what it has accepted. So it keeps such subscriptions until no sidecar can relay for them and
-it has since been seen to hold nothing of them. Deleted subscriptions and destinations are not kept.
+it has since been seen to hold nothing of them. Deleted subscriptions and destinations are not kept,
+nor those of a service whose status says that it has abandoned the relay.
 """
 
 import base64
@@ -21,6 +22,7 @@ from pillion_operator.evaluation.references import (
 )
 from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
 from pillion_operator.polling.reports import DelivererReport, Unreachable
+from pillion_operator.status.relaying import abandoned_gateway
 from pillion_operator.store import Key
 from pillion_sidecar.config.rendered import CorruptRevisionError, is_part, items, unpack
 
@@ -38,20 +40,25 @@ class Lingering:
         #: By gateway: the (monotonic) time of the next check, and the wait until then.
         self._looks: dict[Key, tuple[float, float]] = {}
 
-    def of(self, gateway: Key, *, relayed: Iterable[str]) -> set[str]:
-        """The names of subscriptions that are not in ``relayed`` and that the gateway must keep."""
+    def of(self, gateway: Key, *, relayed: Iterable[str]) -> dict[str, set[str]]:
+        """By service, the names of subscriptions that are not in ``relayed`` and that the gateway
+        must keep."""
         quiet = self._quiet.pop(gateway, {})
-        left, kept = set(), {}
+        left: dict[str, set[str]] = {}
+        kept = {}
         for name in self._rendered(gateway) - set(relayed):
             subscription = self._context.store.get(Key(SUBSCRIPTION, gateway.namespace, name))
             if subscription is None or service_of(subscription) == gateway.name:
                 continue
-            if self._may_relay(subscription):
-                left.add(name)
+            service = Key(SERVICE, gateway.namespace, service_of(subscription))
+            if abandoned_gateway(self._context.store.get(service)) == gateway.name:
                 continue
-            kept[name] = quiet.get(name, self._context.clock.time())
-            if self._may_hold(gateway, subscription, since=kept[name]):
-                left.add(name)
+            keeps = self._may_relay(subscription)
+            if not keeps:
+                kept[name] = quiet.get(name, self._context.clock.time())
+                keeps = self._may_hold(gateway, subscription, since=kept[name])
+            if keeps:
+                left.setdefault(service.name, set()).add(name)
         if kept:
             self._quiet[gateway] = kept
         return left

@@ -119,6 +119,8 @@ class ConfigurationReconciler:
         self._ended = ended
         self._wanted = Wanted(context)
         self._lingering = Lingering(context)
+        #: By gateway, what its last evaluation found to be retained.
+        self._retained: dict[Key, dict[str, set[str]]] = {}
         #: Missing services, as their users have been told.
         self._absent: set[Key] = set()
 
@@ -152,6 +154,9 @@ class ConfigurationReconciler:
         changed = judged_otherwise(before, evaluation, service.namespace)
         if before is None or before.verdict != evaluation.verdict:
             changed |= self._context.references.served_by(service)
+        changed |= _statuses(service, state.retained)
+        state.retained = self._retained.pop(service, {})
+        changed |= _statuses(service, state.retained)
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
@@ -176,7 +181,9 @@ class ConfigurationReconciler:
         self._lingering.forget(service)
         self._wanted.forget(service)
         served = self._context.references.served_by(service)
-        rendered = state.rollout.keys if state is not None else frozenset()
+        rendered = set[Key]()
+        if state is not None:
+            rendered = _statuses(service, state.retained) | state.rollout.keys
         for key in sorted(served | rendered | draining(self._context.store, service.namespace)):
             self._context.queue.add(key)
         (self._absent.add if served else self._absent.discard)(service)
@@ -215,7 +222,8 @@ class ConfigurationReconciler:
         if not is_gateway(body):
             return Surroundings(gateways=gateways_named(body, namespace=namespace))
         relayed = relayed_to(service, namespace=namespace, references=self._context.references)
-        left = self._lingering.of(service, relayed=relayed)
+        retained = self._retained[service] = self._lingering.of(service, relayed=relayed)
+        left = set[str]().union(*retained.values())
         drains = self._lingering.draining(service)
         again = self._lingering.again(service, kept=bool(left or drains))
         if again is not None:
@@ -318,6 +326,10 @@ class ConfigurationReconciler:
     def _pods(self, service: Key) -> list[Key]:
         """The pods older than the revision: later ones start with it."""
         return [key_of(pod) for pod in self._context.pods(service)]
+
+
+def _statuses(gateway: Key, services: Iterable[str]) -> set[Key]:
+    return {status_of(Key(SERVICE, gateway.namespace, name)) for name in services}
 
 
 def judged_otherwise(

@@ -1,6 +1,6 @@
 """The status of an IndicationService: its configuration and the counts of its deliverers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pillion_operator.cluster.scaling import replicas_of, scaler
@@ -16,18 +16,20 @@ from pillion_operator.evaluation.references import (
     HAND_OVER_TO,
     SERVICE,
     SUBSCRIPTION,
+    destination_ref,
     gateway_named,
     is_gateway,
 )
 from pillion_operator.evaluation.relaying import storage_class_of
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
 from pillion_operator.names import (
+    ABANDON_RELAY_ANNOTATION,
     REVISION_ANNOTATION,
     SERVICE_LABEL,
     configuration_secret,
     gateway,
 )
-from pillion_operator.polling.reports import DelivererReport
+from pillion_operator.polling.reports import DelivererReport, last_report
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import (
     another_installation,
@@ -38,7 +40,13 @@ from pillion_operator.status.deliverers import (
     ready_condition,
     scaled_elsewhere,
 )
-from pillion_operator.status.relaying import gateway_condition, gateway_not_running, serving
+from pillion_operator.status.relaying import (
+    abandoned_condition,
+    gateway_condition,
+    gateway_not_running,
+    retained_condition,
+    serving,
+)
 from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.schema.service import Durability
@@ -62,7 +70,11 @@ class ServiceStatusReconciler:
             return
         verdict = state.evaluation.verdict
         if not verdict.accepted:
-            conditions = [accepted_condition(verdict), not_ready(verdict)]
+            conditions = [
+                accepted_condition(verdict),
+                not_ready(verdict),
+                *self._former_gateways(service, body),
+            ]
             fields = self._fields(service, body, state)
             await self._context.statuses.write(body, conditions, fields, again_as=key)
             return
@@ -70,7 +82,7 @@ class ServiceStatusReconciler:
             # The oldest deliverer came or left.
             self._context.requeue(service, 0.0)
         named = gateway_services(body)
-        if not self._context.gathered([service, *named.values()]):
+        if not self._context.gathered([service, *named.values(), *self._retained(service)]):
             return
         if state.unwritten is None and not state.written:
             # Until the service's own reconcile has rolled out this generation, what deliverers run
@@ -89,6 +101,7 @@ class ServiceStatusReconciler:
             conditions.append(gateway)
         conditions += self._older(service, state)
         conditions += self._overruled(service, body, state)
+        conditions += self._former_gateways(service, body)
         fields = self._fields(service, body, state)
         await self._context.statuses.write(body, conditions, fields, again_as=key)
 
@@ -116,6 +129,42 @@ class ServiceStatusReconciler:
             replicas = replicas_of(body, there)
             found.append(scaled_elsewhere(gateway(service.name), by, replicas))
         return found
+
+    def _retained(self, service: Key) -> dict[Key, set[str]]:
+        """By gateway, the subscriptions of a service that it keeps although they are not relayed
+        there any more."""
+        found = {}
+        for former in sorted(self._context.references.gateways(service.namespace)):
+            state = self._context.states.get(former)
+            if state is not None and service.name in state.retained:
+                found[former] = state.retained[service.name]
+        return found
+
+    def _former_gateways(self, service: Key, body: Object) -> list[Condition]:
+        retained = {former.name: kept for former, kept in self._retained(service).items()}
+        found = [retained_condition(service.name, retained)] if retained else []
+        asked = (body["metadata"].get("annotations") or {}).get(ABANDON_RELAY_ANNOTATION)
+        if asked is None:
+            return found
+        former = Key(SERVICE, service.namespace, asked)
+        abandoned = abandoned_condition(
+            body,
+            asked,
+            named={key.name for key in gateway_services(body).values()},
+            retained=retained,
+            pending=self._pending(former, retained.get(asked, ())),
+        )
+        return [*found, abandoned]
+
+    def _pending(self, gateway: Key, subscriptions: Iterable[str]) -> int | None:
+        """How much a gateway last reported for the destinations of subscriptions; None if it has
+        not answered."""
+        store, namespace = self._context.store, gateway.namespace
+        bodies = (store.get(Key(SUBSCRIPTION, namespace, name)) for name in subscriptions)
+        places = {destination_ref(body) for body in bodies if body is not None}
+        reports = [last_report(answer) for answer in self._context.answers(gateway)]
+        known = [report.pending for report in reports if report is not None]
+        return sum(one.get(place, 0) for one in known for place in places) if known else None
 
     def _gateway(self, state: ServiceState, named: Mapping[str, Key]) -> Condition:
         counted = {key.name: counts(self._context, key, ()) for key in named.values()}

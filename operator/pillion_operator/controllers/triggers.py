@@ -25,6 +25,7 @@ from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.polling.aggregate import DestinationDelivery, deliveries
 from pillion_operator.polling.reports import Answer, DelivererReport
 from pillion_operator.status.delivery import failing_since
+from pillion_operator.status.relaying import abandoned_gateway
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
@@ -88,6 +89,9 @@ def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, floa
     if key.kind == SERVICE:
         # Only a change of the rendering reconciles the whole service: its status is our own write.
         yield (key, SETTLE) if _means_something_else(change) else (status_of(key), SETTLE)
+        gateway = abandoned_gateway(change.after)
+        if gateway != abandoned_gateway(change.before) and gateway:
+            yield Key(SERVICE, key.namespace, gateway), SETTLE
     else:
         # They wait for the services that render them.
         yield key, 2 * SETTLE

@@ -1,10 +1,11 @@
 """Conditions of gateways and of relaying to them. Pure. A failing relay has its own condition: only
 the gateway knows about the listener."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.names import CONTAINER
+from pillion_operator.names import ABANDON_RELAY_ANNOTATION, CONTAINER
 from pillion_operator.polling.aggregate import DestinationDelivery
 from pillion_operator.polling.reports import DelivererReport, Unreachable
 from pillion_operator.status.conditions import Condition, find_condition
@@ -13,6 +14,8 @@ from pillion_operator.status.deliverers import DelivererCounts
 #: Maximum failures, and services or pods, listed in a message.
 _MOST_DETAILS = 3
 _MOST_NAMES = 5
+#: Maximum characters of an annotation that a message repeats.
+_LONGEST_NAME = 253
 
 
 def relay_condition(delivery: DestinationDelivery) -> Condition | None:
@@ -102,6 +105,81 @@ def gateway_condition(
             f"until one does. Look at StatefulSet pillion-{name} and its pods.",
         )
     return Condition(kind, "True", "GatewayServes", "The gateway that it names takes indications.")
+
+
+def retained_condition(service: str, retained: Mapping[str, Collection[str]]) -> Condition:
+    """RelayRetained. ``retained``: the subscriptions that former gateways keep, by gateway."""
+    kept = ", ".join(f"{name} ({len(kept)} subscription(s))" for name, kept in retained.items())
+    return Condition(
+        "RelayRetained",
+        "True",
+        "GatewayMayHold",
+        f"Nothing is relayed any more for subscriptions that these gateways keep: {kept}. Each "
+        "keeps them until it has delivered what it holds for them. If it never will, run kubectl "
+        f"annotate indsvc {service} {ABANDON_RELAY_ANNOTATION}=GATEWAY: it then discards that.",
+    )
+
+
+def abandoned_gateway(service: Object | None) -> str:
+    """The gateway whose relay is abandoned, by the service's status; empty: none."""
+    live = _abandoned(service)
+    return str(live["message"]).partition(": ")[0] if live.get("status") == "True" else ""
+
+
+def _abandoned(service: Object | None) -> Mapping[str, Any]:
+    status = (service or {}).get("status") or {}
+    return find_condition(status.get("conditions"), "RelayAbandoned") or {}
+
+
+def abandoned_condition(
+    service: Object,
+    asked: str,
+    *,
+    named: Collection[str],
+    retained: Mapping[str, Collection[str]],
+    pending: int | None,
+) -> Condition:
+    """RelayAbandoned, of a service whose annotation has the value ``asked``.
+
+    ``named``: the gateways that the service names; ``retained``: see ``retained_condition``;
+    ``pending``: indications that ``asked`` last reported for these.
+    """
+    # The condition is also the memory: a gateway that was used again since the annotation was set
+    # is not abandoned by it a second time.
+    kind, live = "RelayAbandoned", _abandoned(service)
+    before = live if str(live.get("message")).startswith(f"{asked}: ") else {}
+    if asked in named or before.get("reason") == "GatewayInUse":
+        return Condition(
+            kind,
+            "False",
+            "GatewayInUse",
+            f"{asked}: {ABANDON_RELAY_ANNOTATION} has no effect, because gatewayRef or handOverTo "
+            "names this gateway, or has named it since. Remove the annotation; set it again once "
+            "they name another gateway.",
+        )
+    if before.get("status") == "True":
+        return Condition(kind, "True", "Abandoned", str(before["message"]))
+    if asked not in retained:
+        known = ", ".join(retained) or "none"
+        return Condition(
+            kind,
+            "False",
+            "NotRetained",
+            f"{ABANDON_RELAY_ANNOTATION} has no effect, because {asked[:_LONGEST_NAME]!r} is not "
+            "the name of a former gateway that keeps subscriptions of this service. Name one, or "
+            f"remove the annotation. These keep some: {known}.",
+        )
+    held = "their number is not known, because it has not answered the operator"
+    if pending is not None:
+        held = f"{pending}, as it last reported for their destinations"
+    return Condition(
+        kind,
+        "True",
+        "Abandoned",
+        f"{asked}: this gateway stops keeping {len(retained[asked])} subscription(s) of this "
+        f"service, and discards the indications that it holds for them: {held}. Its list of "
+        "discards names each.",
+    )
 
 
 def serving(pods: Iterable[Object], answers: Iterable[DelivererReport | Unreachable]) -> set[str]:

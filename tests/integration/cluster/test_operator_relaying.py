@@ -1,14 +1,20 @@
 """Sidecars that relay, and their gateway: what each is told, and what a bad day makes of it."""
 
+import json
+import time
+import urllib.request
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from cluster.convergence import World
+from cluster.door import Door, token
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
 from cluster.scenes import WITHIN, deliverer_pod, held, in_force, publish, queue, serving
+from pillion_operator.names import ABANDON_RELAY_ANNOTATION
 from pillion_testbed.rest import wait_until
 from support.cluster_resources import (
     credentials,
@@ -17,6 +23,7 @@ from support.cluster_resources import (
     service,
     subscription,
 )
+from support.relay_lines import compact, relayed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -153,6 +160,64 @@ def test_what_a_gateway_may_still_hold_stays_with_it_when_its_guests_go(
     holds(world, "hub", {GATEWAY})
 
 
+def test_what_a_former_gateway_holds_is_discarded_for_who_abandons_it(
+    world: World, operators: Operators, kubelet: Kubelet
+) -> None:
+    operators.start("--no-webhook", "--gather-interval", "1")
+    retry = {"attempts": 10_000, "intervalSeconds": 60}
+    world.apply(
+        service(gatewayRef=HUB),
+        gateway(),
+        service("spare", deliverer={"mode": "Gateway"}),
+        filter_(),
+        # Nobody listens there.
+        destination("http://203.0.113.7:9/", deliverThrough="Gateway", retry=retry),
+        subscription(),
+    )
+    pod = kubelet.ready("pillion-hub-0")
+    kubelet.ready("pillion-spare-0")
+    holds(world, "hub", RELAYED)
+    in_force(world, *GATEWAY)
+    uid = (world.get(*SUBSCRIPTION) or {})["metadata"]["uid"]
+    lines = [relayed(str(one), one, uid=uid, accepted_at=time.time()) for one in range(3)]
+    door = Door(world, pod, service="hub")
+    assert door.ask("/v1/relay?ack=durable", bearer=token(world), body=compact(*lines))[0] == 200
+    world.until(lambda: world.status(*DESTINATION).get("depth") == 3, "three wait")
+
+    world.patch(*SERVICE, {"spec": {"gatewayRef": {"name": "spare"}}})
+    world.becomes(*SERVICE, "RelayRetained", "True", "GatewayMayHold")
+    abandon(world, "spare")
+    world.becomes(*SERVICE, "RelayAbandoned", "False", "GatewayInUse")
+    assert set(content(world, "hub")) == RELAYED
+    assert queue(pod.url(ADMINISTRATION), "operations")["depth"] == 3
+
+    abandon(world, "hub")
+    world.becomes(*SERVICE, "RelayAbandoned", "True", "Abandoned")
+    holds(world, "hub", {GATEWAY})
+    wait_until(
+        lambda: discards(pod.url(ADMINISTRATION)) == {("operations", "destination-removed"): 3},
+        within=WITHIN,
+        what="the gateway discards three",
+    )
+    world.until(lambda: "RelayAbandoned" in world.reasons(), "an Event tells of it")
+    (event,) = (one for one in world.all("Event") if one["reason"] == "RelayAbandoned")
+    assert "hub: " in event["note"]
+    assert "holds for them: 3, as it last reported" in event["note"]
+    world.until(lambda: not world.condition(*SERVICE, "RelayRetained")[0], "hub keeps nothing")
+    assert SUBSCRIPTION in content(world, "spare")
+
+
+def abandon(world: World, name: str) -> None:
+    world.patch(*SERVICE, {"metadata": {"annotations": {ABANDON_RELAY_ANNOTATION: name}}})
+
+
+def discards(url: str) -> Counter[tuple[str, str]]:
+    """How many a deliverer has discarded, by destination and reason."""
+    with urllib.request.urlopen(f"{url}/v1/discards", timeout=10) as answer:
+        found = json.load(answer)["discards"]
+    return Counter((one["destination"], one["reason"]) for one in found)
+
+
 def test_what_goes_with_a_pod_is_told(world: World, operators: Operators, kubelet: Kubelet) -> None:
     operator = operators.start("--no-webhook", "--gather-interval", "1")
     world.apply(
@@ -209,3 +274,8 @@ def test_what_waits_to_be_relayed_outlives_every_change_of_the_gateway(
     world.becomes(*DESTINATION, "Delivering", "False", "GatewayMissing")
     world.patch(*SERVICE, {"spec": {"gatewayRef": HUB}})
     waits(suspended=False, relayTo="hub", depth=3)
+
+    # Another one: what waits is for that one now, and nothing of it is anywhere else.
+    world.patch(*SERVICE, {"spec": {"gatewayRef": {"name": "spare"}}})
+    waits(relayTo="spare", depth=3)
+    assert not world.condition(*SERVICE, "RelayRetained")[0]

@@ -100,6 +100,20 @@ CONDITIONS = (
         told=Told.BOTH,
     ),
     ConditionType(
+        name="RelayRetained",
+        kinds=(SERVICE,),
+        text="former gateways keep subscriptions until they have delivered what they hold for "
+        "them; the message names the gateways.",
+    ),
+    ConditionType(
+        name="RelayAbandoned",
+        kinds=(SERVICE,),
+        where="with the annotation pillion.dev/abandon-relay",
+        text="the named former gateway discards what it holds for this service; if False, the "
+        "message says why the annotation has no effect.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
         name="OlderDeliverers",
         kinds=(SERVICE,),
         text="deliverers of an older version run, or may run; the message lists what the "

@@ -83,7 +83,7 @@ class Bench:
         self.deliverers.said[service] = (told,)
 
     def left(self, *relayed: str) -> set[str]:
-        return self.lingering.of(HUB, relayed=relayed)
+        return set[str]().union(*self.lingering.of(HUB, relayed=relayed).values())
 
 
 @pytest.fixture
