@@ -23,7 +23,6 @@ from pillion_operator.controllers.filter_and_subscription import (
     reconcile_filter,
 )
 from pillion_operator.controllers.lost_deliveries import Losses
-from pillion_operator.controllers.readiness import ending_pods
 from pillion_operator.controllers.service import ConfigurationReconciler
 from pillion_operator.controllers.service_status import ServiceStatusReconciler
 from pillion_operator.controllers.states import SERVICE_STATUS, ServiceStates, status_of
@@ -46,7 +45,7 @@ from pillion_operator.injection.missed import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.poller import Client, Poller
-from pillion_operator.refresh import PodPoker
+from pillion_operator.refresh import KubeletRefresher
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Change, Key, Store, key_of, uid_of
 from pillion_operator.telemetry.metrics import Metrics
@@ -119,7 +118,7 @@ class Leader:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(engine.run())
                 tasks.create_task(context.deliverers.run())
-                tasks.create_task(context.poker.run())
+                tasks.create_task(context.refresher.run())
                 tasks.create_task(self._recorder.run())
                 tasks.create_task(context.authority.run())
                 tasks.create_task(context.issuer.run())
@@ -180,7 +179,7 @@ class Leader:
             deliverers=self._poller(
                 client, key, lambda namespace, name: news.heard(Key(SERVICE, namespace, name))
             ),
-            poker=PodPoker(
+            refresher=KubeletRefresher(
                 self._api,
                 clock=self._clock,
                 enabled=self._settings.poke,
@@ -272,11 +271,8 @@ class Leader:
             self._queue.add(key)
 
     def _pods_changed(self, service: Key, context: Context, change: Change | None = None) -> None:
-        departures = context.deliverers.pods_changed(
-            service.namespace,
-            service.name,
-            [*context.pods(service), *ending_pods(self._store, service)],
-        )
+        pods = context.pods(service, terminating=True)
+        departures = context.deliverers.pods_changed(service.namespace, service.name, pods)
         # The last state of a pod that is gone, or has ended and still exists.
         last = [] if change is None else [change.before, change.after]
         known = {uid_of(pod): pod for pod in last if pod is not None}

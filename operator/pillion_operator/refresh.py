@@ -20,7 +20,7 @@ PER_SECOND = 50.0
 MOST_WAITING = 20_000
 
 
-class PodPoker:
+class KubeletRefresher:
     """Annotates pods one by one, the namespaces in turn, at a bounded rate."""
 
     def __init__(
@@ -40,7 +40,7 @@ class PodPoker:
         self._waiting: OrderedDict[str, OrderedDict[Key, str]] = OrderedDict()
         self._some = asyncio.Event()
 
-    def poke(self, pods: Iterable[Key], revision: str) -> None:
+    def refresh(self, pods: Iterable[Key], revision: str) -> None:
         """Queue the pods; a waiting pod gets this revision instead."""
         if not self._enabled:
             return
@@ -55,7 +55,7 @@ class PodPoker:
             await self._some.wait()
             self._some.clear()
             while self._waiting:
-                await self._poke(*self._next())
+                await self._annotate(*self._next())
                 if self._waiting:
                     await self._clock.sleep(1.0 / PER_SECOND)
 
@@ -67,7 +67,7 @@ class PodPoker:
             self._waiting[namespace] = waiting
         return pod, revision
 
-    async def _poke(self, pod: Key, revision: str) -> None:
+    async def _annotate(self, pod: Key, revision: str) -> None:
         patch = {"metadata": {"annotations": {REVISION_ANNOTATION: revision}}}
         try:
             await self._api.patch(POD, pod.namespace, pod.name, patch)

@@ -18,8 +18,8 @@ from pillion_operator.evaluation.references import References
 from pillion_operator.events import EventRecorder
 from pillion_operator.injection.missed import MissedInjections
 from pillion_operator.polling.poller import Poller
-from pillion_operator.polling.reports import Answer
-from pillion_operator.refresh import PodPoker
+from pillion_operator.polling.reports import Answer, DelivererReport
+from pillion_operator.refresh import KubeletRefresher
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.status.deliverers import is_deliverer
 from pillion_operator.store import Key, Store
@@ -42,7 +42,7 @@ class Context:
     recorder: EventRecorder
     applier: Applier
     deliverers: Poller
-    poker: PodPoker
+    refresher: KubeletRefresher
     missed: MissedInjections
     authority: GatewayAuthority
     issuer: IssuerKeeper
@@ -59,14 +59,14 @@ class Context:
     def answers(self, service: Key) -> tuple[Answer, ...]:
         return self.deliverers.reports(service.namespace, service.name)
 
-    def gathered(self, services: Iterable[Key]) -> bool:
+    def reports(self, service: Key) -> list[DelivererReport]:
+        return [one for one in self.answers(service) if isinstance(one, DelivererReport)]
+
+    def has_synced(self, services: Iterable[Key]) -> bool:
         """Whether the reports are newer than the statuses of an earlier leader."""
-        return all(self.deliverers.gathered(one.namespace, one.name) for one in services)
+        return all(self.deliverers.has_synced(one.namespace, one.name) for one in services)
 
-    def pods(self, service: Key) -> list[Object]:
-        return deliverer_pods(self.store, service)
-
-
-def deliverer_pods(store: Store, service: Key) -> list[Object]:
-    pods = store.all("Pod", service.namespace).values()
-    return [pod for pod in pods if is_deliverer(pod, service.name)]
+    def pods(self, service: Key, *, terminating: bool = False) -> list[Object]:
+        """The pods with its deliverers, without finished ones."""
+        pods = self.store.all("Pod", service.namespace).values()
+        return [pod for pod in pods if is_deliverer(pod, service.name, terminating=terminating)]

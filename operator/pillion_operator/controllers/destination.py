@@ -6,9 +6,8 @@ from typing import Any
 
 from pillion_operator.cluster.api import NotFound
 from pillion_operator.cluster.types import Object, our_type
-from pillion_operator.controllers.acceptance import verdict_of
 from pillion_operator.controllers.context import Context
-from pillion_operator.controllers.readiness import conditions, services_of
+from pillion_operator.controllers.readiness import conditions, services_of, verdict_of
 from pillion_operator.evaluation.namespace import being_deleted, being_drained
 from pillion_operator.evaluation.references import DESTINATION, SERVICE
 from pillion_operator.evaluation.relaying import shared_by
@@ -84,7 +83,7 @@ class DestinationReconciler:
             services = [Key(SERVICE, key.namespace, name) for name in sorted(names)]
         answers = [one for service in services for one in self._context.answers(service)]
         delivery = delivery_of(key.name, answers)
-        asked = self._context.gathered(services)
+        asked = self._context.has_synced(services)
         verdict = judge_delivery(
             delivery,
             DestinationFacts(

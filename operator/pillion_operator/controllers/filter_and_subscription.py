@@ -6,14 +6,18 @@ from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import OURS, Object
-from pillion_operator.controllers.acceptance import accepted_condition, gateway_of, verdict_of
 from pillion_operator.controllers.context import Context
-from pillion_operator.controllers.readiness import conditions, services_of
+from pillion_operator.controllers.readiness import (
+    accepted_condition,
+    conditions,
+    gateway_of,
+    services_of,
+    verdict_of,
+)
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
 from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
-from pillion_operator.polling.reports import DelivererReport
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.delivery import failing_since
 from pillion_operator.status.subscription import (
@@ -80,18 +84,18 @@ async def reconcile_filter(context: Context, key: Key) -> None:
     if found:
         states = {service.name: context.states.get(service) for service in services}
         known = {name: state.evaluation for name, state in states.items() if state is not None}
-        found = [*found, *_kept(key.name, known), *_unknown(key.name, known)]
+        found = [*found, *_last_good(key.name, known), *_unknown(key.name, known)]
         await context.statuses.write(body, found, {})
 
 
-def _kept(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
-    told = [
-        f"{_generation(evaluation.kept[name])} in the service {service}"
+def _last_good(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
+    versions = [
+        f"{_generation(evaluation.last_good[name])} in the service {service}"
         for service, evaluation in sorted(services.items())
-        if name in evaluation.kept
+        if name in evaluation.last_good
     ]
-    if told:
-        message = f"In force stays {', '.join(told)}, until the filter is mended."
+    if versions:
+        message = f"In force stays {', '.join(versions)}, until the filter is mended."
         yield Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)
 
 
@@ -100,13 +104,13 @@ def _generation(number: int | None) -> str:
 
 
 def _unknown(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
-    told = [
+    messages = [
         f"In the service {service}: {evaluation.unknown_classes[name]}"
         for service, evaluation in services.items()
         if name in evaluation.unknown_classes
     ]
-    if told:
-        yield Condition("ClassUnknown", "True", "NotDeclared", " ".join(told))
+    if messages:
+        yield Condition("ClassUnknown", "True", "NotDeclared", " ".join(messages))
 
 
 class Subscriptions:
@@ -171,9 +175,9 @@ class Subscriptions:
             ended
             for service in services
             if service is not None and (state := self._context.states.get(service)) is not None
-            for answer in self._context.answers(service)
-            if isinstance(answer, DelivererReport) and answer.revision == state.rollout.revision
-            for ended in answer.ended
+            for report in self._context.reports(service)
+            if report.revision == state.rollout.revision
+            for ended in report.ended
         ]
 
 

@@ -1,18 +1,27 @@
-"""Whether an object's current state is in force at every deliverer that uses it."""
+"""The conditions Accepted and Ready of every kind. Ready says whether an object's current state is
+in force at every deliverer that uses it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pillion_operator.cluster.types import Object, has_ended
-from pillion_operator.controllers.acceptance import accepted_condition, not_ready
+from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.states import ServiceState
 from pillion_operator.desired.configuration import level_of
-from pillion_operator.evaluation.references import DESTINATION, SUBSCRIPTION, destination_ref
-from pillion_operator.evaluation.service import OLDER_DELIVERERS, level_for
-from pillion_operator.evaluation.verdict import Verdict
-from pillion_operator.injection.decision import labels_of
-from pillion_operator.names import DELIVERER_LABEL, configuration_secret
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    FILTER,
+    GATEWAY_REF,
+    SERVICE,
+    SUBSCRIPTION,
+    destination_ref,
+    gateway_named,
+    service_of,
+)
+from pillion_operator.evaluation.relaying import relays
+from pillion_operator.evaluation.service import OLDER_DELIVERERS, missing, object_problems
+from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
+from pillion_operator.names import configuration_secret
 from pillion_operator.polling.reports import Answer, DelivererReport
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import (
@@ -21,12 +30,12 @@ from pillion_operator.status.deliverers import (
     ready_condition,
 )
 from pillion_operator.store import Key, Store, key_of
+from pillion_sidecar.config.levels import LEVEL
+from pillion_sidecar.config.problems import INTERNAL_ERROR
 
 #: Seconds in which deliverers usually load a new revision. Nothing is written meanwhile, which
 #: avoids a "rolling out" just before an "in force".
 GRACE = 1.5
-
-_NONE = DelivererCounts(deliverers=0, ready=0, behind=0, starting=0, unreachable=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,80 @@ class Wait:
     notify."""
 
     seconds: float | None = None
+
+
+def verdict_of(context: Context, body: Object, services: Iterable[Key]) -> Verdict | None:
+    """The verdict on an object; None until its service's own reconcile has run."""
+    key = key_of(body)
+    if key.kind == SUBSCRIPTION:
+        return _verdict_of_subscription(context, body)
+    namespace = context.namespace(key.namespace)
+    problems = object_problems(key.kind, key.name, namespace=namespace, judge=context.judge)
+    if problems:
+        return refused(problems)
+    if key.kind == DESTINATION:
+        for service in services:
+            state = context.states.get(service)
+            verdict = state.evaluation.destinations.get(key.name) if state else None
+            if verdict is not None:
+                message = f"In the service {service.name}: {verdict.message}"
+                return Verdict(False, verdict.reason, message)
+    return ACCEPTED
+
+
+def _verdict_of_subscription(context: Context, body: Object) -> Verdict | None:
+    problems = context.parsing.parse(body).problems
+    if problems:
+        return refused(problems)
+    key = key_of(body)
+    service = Key(SERVICE, key.namespace, service_of(body))
+    if context.store.get(service) is None:
+        no_service = Verdict(
+            False,
+            "ServiceNotFound",
+            f"There is no IndicationService {service.name} in this namespace. Make it, or name "
+            "another in serviceRef.",
+        )
+        references = ((FILTER, "filterRef"), (DESTINATION, "destinationRef"))
+        named = [(kind, body["spec"][reference]["name"]) for kind, reference in references]
+        absent = [
+            missing(kind, name)
+            for kind, name in named
+            if context.store.get(Key(kind, key.namespace, name)) is None
+        ]
+        return together([no_service, *absent])
+    state = context.states.get(service)
+    verdict = state.evaluation.subscriptions.get(key.name) if state is not None else None
+    gateway = gateway_of(body, store=context.store)
+    if verdict is None or not verdict.accepted or gateway is None:
+        return verdict
+    relaying = context.states.get(gateway)
+    if relaying is None or not relaying.evaluation.verdict.accepted:
+        return verdict if relaying is not None else None
+    # The gateway delivers, so its verdict counts.
+    return relaying.evaluation.relayed.get(key.name)
+
+
+def gateway_of(subscription: Object, *, store: Store) -> Key | None:
+    namespace = subscription["metadata"]["namespace"]
+    service = store.get(Key(SERVICE, namespace, service_of(subscription)))
+    destination = store.get(Key(DESTINATION, namespace, destination_ref(subscription)))
+    if service is None or not relays(service, destination):
+        return None
+    return Key(SERVICE, namespace, gateway_named(service, GATEWAY_REF))
+
+
+def accepted_condition(verdict: Verdict) -> Condition:
+    return Condition(
+        "Accepted", "True" if verdict.accepted else "False", verdict.reason, verdict.message
+    )
+
+
+def refused_conditions(verdict: Verdict) -> list[Condition]:
+    """Accepted and Ready of an object that is not accepted."""
+    reason = INTERNAL_ERROR if verdict.reason == INTERNAL_ERROR else "NotAccepted"
+    message = f"It is not accepted: {verdict.message}"
+    return [accepted_condition(verdict), Condition("Ready", "False", reason, message)]
 
 
 def ready(context: Context, body: Object, services: Iterable[Key]) -> Condition | Wait:
@@ -55,7 +138,7 @@ def conditions(
     context: Context, body: Object, verdict: Verdict, services: Sequence[Key]
 ) -> list[Condition] | None:
     if not verdict.accepted:
-        return [accepted_condition(verdict), not_ready(verdict)]
+        return refused_conditions(verdict)
     found = ready(context, body, services)
     if isinstance(found, Wait):
         if found.seconds is not None:
@@ -86,8 +169,14 @@ def _in_service(
         # it became so.
         coming = key.kind == SUBSCRIPTION or _unjudged(context, key, service, state)
         return Wait() if coming or key in state.rollout else None
-    if state.evaluation.held.get(_destination_of(body)) == OLDER_DELIVERERS:
-        return Condition("Ready", "False", OLDER_DELIVERERS, _waits_for(service))
+    destination = key.name if key.kind == DESTINATION else destination_ref(body)
+    if state.evaluation.held.get(destination) == OLDER_DELIVERERS:
+        message = (
+            f"A deliverer of IndicationService {service.name} is of an older version and does not "
+            "know destinationFrom. Indications are queued. Make the pods anew that the condition "
+            "OlderDeliverers of the service names."
+        )
+        return Condition("Ready", "False", OLDER_DELIVERERS, message)
     item = context.parsing.parse(body).item
     in_force = state.evaluation.holds(key, item) and state.rollout.holds(key, content)
     return state if in_force else Wait()
@@ -101,7 +190,7 @@ def _unjudged(context: Context, key: Key, service: Key, state: ServiceState) -> 
 def _judged(
     context: Context, key: Key, using: Sequence[tuple[Key, ServiceState]]
 ) -> Condition | Wait:
-    if not context.gathered(service for service, _ in using):
+    if not context.has_synced(service for service, _ in using):
         # A new leader has no reports yet; the first round notifies.
         for _, state in using:
             state.pending.add(key)
@@ -109,14 +198,14 @@ def _judged(
     if not using:
         message = "No subscription that is accepted and enabled uses it."
         return Condition("Ready", "True", "NotUsed", message)
-    total = _NONE
+    total = DelivererCounts()
     patience = 0.0
     now = context.clock.monotonic()
     for service, state in using:
         if running_on(context.answers(service)) != state.running:
             # Newer than what the other objects were judged by; they may differ once it is reported.
             state.running = None
-        total = added(total, counts(context, service, state.rollout.revisions_with(key)))
+        total += counts(context, service, *state.rollout.revisions_with(key))
         patience = max(patience, state.rolled_out_at + GRACE - now)
     condition = ready_condition(total)
     if condition.status == "False" and patience > 0:
@@ -127,12 +216,13 @@ def _judged(
     return condition
 
 
-def counts(context: Context, service: Key, revisions: Iterable[str]) -> DelivererCounts:
+def counts(context: Context, service: Key, *revisions: str | None) -> DelivererCounts:
+    """``revisions`` are those that count as the desired one."""
     return count_deliverers(
         context.pods(service),
         context.answers(service),
         service=service.name,
-        revisions=frozenset(revisions),
+        revisions=frozenset(revisions) - {None},
     )
 
 
@@ -146,37 +236,14 @@ def services_of(context: Context, key: Key) -> list[Key]:
     return sorted(context.references.services_using(key) | holding)
 
 
-def _destination_of(body: Object) -> str:
-    name = body["metadata"]["name"] if body["kind"] == DESTINATION else ""
-    return str(destination_ref(body) if body["kind"] == SUBSCRIPTION else name)
-
-
-def _waits_for(service: Key) -> str:
-    return (
-        f"A deliverer of IndicationService {service.name} is of an older version and does not know "
-        "destinationFrom. Indications are queued. Make the pods anew that the condition "
-        "OlderDeliverers of the service names."
-    )
-
-
 def level_known(context: Context, service: Key) -> int:
-    answers = context.answers(service)
-    heard = {one.pod: one.schema_level for one in answers if isinstance(one, DelivererReport)}
+    """The schema level that all deliverers of a service can read. One without an answer may run the
+    configuration as it is."""
+    known = {report.pod: report.schema_level for report in context.reports(service)}
     first = Key("Secret", service.namespace, configuration_secret(service.name, 0))
-    return level_for(
-        (heard.get(pod["metadata"]["name"]) for pod in context.pods(service)),
-        standing=level_of(context.store.get(first)),
-    )
-
-
-def ending_pods(store: Store, service: Key) -> list[Object]:
-    return [
-        pod
-        for pod in store.all("Pod", service.namespace).values()
-        if pod["metadata"].get("deletionTimestamp")
-        and labels_of(pod).get(DELIVERER_LABEL) == service.name
-        and not has_ended(pod)
-    ]
+    current = level_of(context.store.get(first))
+    pods = context.pods(service)
+    return min((LEVEL, *(known.get(pod["metadata"]["name"], current) for pod in pods)))
 
 
 def running_on(answers: Iterable[Answer]) -> frozenset[str | None]:
@@ -188,13 +255,3 @@ def running_on(answers: Iterable[Answer]) -> frozenset[str | None]:
     if len(running - {""}) > 1:
         running.discard(None)
     return frozenset(running)
-
-
-def added(one: DelivererCounts, other: DelivererCounts) -> DelivererCounts:
-    return DelivererCounts(
-        deliverers=one.deliverers + other.deliverers,
-        ready=one.ready + other.ready,
-        behind=one.behind + other.behind,
-        starting=one.starting + other.starting,
-        unreachable=one.unreachable + other.unreachable,
-    )

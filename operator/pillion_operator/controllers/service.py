@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
+from typing import NamedTuple
 
 from pillion_operator.certificates.gateways import ServingCertificates, Trust, standing
 from pillion_operator.cluster.api import FAILURES, ApiError
@@ -53,63 +54,47 @@ FORBIDDEN = 403
 LARGE = 200_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desired:
+class DesiredState(NamedTuple):
     objects: tuple[Object, ...]
-    #: A digest of the deliverers' other inputs.
-    mark: str
+    #: A digest of the certificates, authorities and keys in them.
+    digest: str
     #: Seconds to the next check without a change; None: none.
-    again: float | None
+    requeue_after: float | None
 
 
-class Wanted:
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._certificates = ServingCertificates(
-            authority=context.authority, clock=context.clock, recorder=context.recorder
-        )
-
-    def of(
-        self,
-        service: Key,
-        body: Object,
-        *,
-        rendered: Rendered,
-        level: int,
-        live: Sequence[Object],
-    ) -> Desired:
-        """The desired objects of ``body``; ``live`` are the existing ones, and ``level`` the schema
-        level of ``rendered``."""
-        trust, again = self._trust(service, body, live)
-        objects = desired_objects(
-            body,
-            rendered,
-            token=operator_token(self._context.token_key, service.namespace, service.name),
-            defaults=self._context.settings.deliverer,
-            trust=trust,
-            level=level,
-            scaled=any(scaler(one) for one in live if one["kind"] == STATEFUL_SET.kind),
-        )
-        return Desired(objects=objects, mark=trust.mark, again=again)
-
-    def follow(self, change: Change) -> Key | None:
-        return self._certificates.follow(change)
-
-    def forget(self, service: Key) -> None:
-        self._certificates.forget(service)
-
-    def _trust(
-        self, service: Key, body: Object, live: Sequence[Object]
-    ) -> tuple[Trust, float | None]:
-        # What is unknown right now stays as it is: a new leader may not have an answer yet.
-        there = standing(body, live)
-        trust = Trust(gateway_ca=self._context.authority.bundle() or there.gateway_ca)
-        if not is_gateway(body):
-            self._certificates.forget(service)
-            return trust, None
-        serving = self._certificates.of(service, body, there.serving)
-        keys = self._context.issuer.token_keys(service.namespace) or there.token_keys
-        return replace(trust, token_keys=keys, serving=serving.pair), serving.again
+def desired_state(
+    context: Context,
+    certificates: ServingCertificates,
+    body: Object,
+    *,
+    rendered: Rendered,
+    level: int,
+    live: Sequence[Object],
+) -> DesiredState:
+    """``live`` are the existing objects of the service ``body``, and ``level`` is the schema level
+    of ``rendered``."""
+    service = key_of(body)
+    # What is unknown right now stays as it is: a new leader may not have an answer yet.
+    current = standing(body, live)
+    trust = Trust(gateway_ca=context.authority.bundle() or current.gateway_ca)
+    requeue_after = None
+    if is_gateway(body):
+        serving = certificates.of(service, body, current.serving)
+        keys = context.issuer.token_keys(service.namespace) or current.token_keys
+        trust = replace(trust, token_keys=keys, serving=serving.pair)
+        requeue_after = serving.again
+    else:
+        certificates.forget(service)
+    objects = desired_objects(
+        body,
+        rendered,
+        token=operator_token(context.token_key, service.namespace, service.name),
+        defaults=context.settings.deliverer,
+        trust=trust,
+        level=level,
+        scaled=any(scaler(one) for one in live if one["kind"] == STATEFUL_SET.kind),
+    )
+    return DesiredState(objects, trust.mark, requeue_after)
 
 
 class ConfigurationReconciler:
@@ -117,7 +102,9 @@ class ConfigurationReconciler:
         """``ended`` returns whether nothing more is delivered for a subscription."""
         self._context = context
         self._ended = ended
-        self._wanted = Wanted(context)
+        self._certificates = ServingCertificates(
+            authority=context.authority, clock=context.clock, recorder=context.recorder
+        )
         self._lingering = Lingering(context)
         #: By gateway, what its last evaluation found to be retained.
         self._retained: dict[Key, dict[str, set[str]]] = {}
@@ -126,7 +113,7 @@ class ConfigurationReconciler:
 
     def follow(self, change: Change) -> None:
         self._absent.discard(change.key)
-        service = self._wanted.follow(change)
+        service = self._certificates.follow(change)
         if service is not None:
             self._context.queue.add(service)
 
@@ -169,17 +156,17 @@ class ConfigurationReconciler:
             # Also after a failure, because the next evaluation shows no change. Without the service
             # itself, which is in its own configuration (an endless loop), and without the others in
             # a gateway's.
-            concerned = changed | draining(self._context.store, service.namespace)
-            for key in sorted(key for key in concerned if key.kind != SERVICE):
+            dependents = changed | draining(self._context.store, service.namespace)
+            for key in sorted(key for key in dependents if key.kind != SERVICE):
                 self._context.queue.add(key)
             self._context.queue.add(status_of(service))
 
     def _forget(self, service: Key) -> None:
-        state = self._context.states.forget(service)
+        state = self._context.states.pop(service, None)
         self._context.deliverers.service_gone(service.namespace, service.name)
         self._context.applier.forget(service.namespace, service.name)
         self._lingering.forget(service)
-        self._wanted.forget(service)
+        self._certificates.forget(service)
         served = self._context.references.served_by(service)
         rendered = set[Key]()
         if state is not None:
@@ -189,13 +176,10 @@ class ConfigurationReconciler:
         (self._absent.add if served else self._absent.discard)(service)
 
     def _evaluate(self, service: Key, body: Object) -> ServiceEvaluation:
-        subscriptions = sorted(
-            key.name for key in self._context.references.subscriptions_to(service)
-        )
+        subscriptions = [key.name for key in self._context.references.subscriptions_to(service)]
         namespace = self._context.namespace(service.namespace)
-        surroundings = replace(
-            self._surroundings(service, body, namespace), last_good=self._last_good(service)
-        )
+        surroundings = self._surroundings(service, body, namespace)
+        surroundings = replace(surroundings, last_good=self._last_good(service))
         ended = {
             name
             for name in (*subscriptions, *surroundings.relayed)
@@ -222,17 +206,17 @@ class ConfigurationReconciler:
         if not is_gateway(body):
             return Surroundings(gateways=gateways_named(body, namespace=namespace))
         relayed = relayed_to(service, namespace=namespace, references=self._context.references)
-        retained = self._retained[service] = self._lingering.of(service, relayed=relayed)
-        left = set[str]().union(*retained.values())
-        drains = self._lingering.draining(service)
-        again = self._lingering.again(service, kept=bool(left or drains))
-        if again is not None:
-            self._context.requeue(service, again)
+        by_service = self._retained[service] = self._lingering.of(service, relayed=relayed)
+        retained = set[str]().union(*by_service.values())
+        drained_last = self._lingering.draining(service)
+        requeue_after = self._lingering.again(service, kept=bool(retained or drained_last))
+        if requeue_after is not None:
+            self._context.requeue(service, requeue_after)
         return Surroundings(
-            relayed=relayed | left,
-            draining=drains,
+            relayed=relayed | retained,
+            draining=drained_last,
             # Once for each URL: many destinations may share one.
-            alone=cache(
+            sole_deliverer=cache(
                 partial(
                     delivered_alone,
                     service.name,
@@ -252,54 +236,64 @@ class ConfigurationReconciler:
             state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
             return content.keys() | state.rollout.keys
         live = self._live(service)
-        desired = self._wanted.of(service, body, rendered=rendered, level=state.level, live=live)
+        desired = desired_state(
+            self._context,
+            self._certificates,
+            body,
+            rendered=rendered,
+            level=state.level,
+            live=live,
+        )
         applied = await self._context.applier.sync(body, desired=desired.objects, live=live)
         state.rival = applied.rival
-        for pause in (applied.retry_after, applied.rival_for, desired.again):
+        for pause in (applied.retry_after, applied.rival_for, desired.requeue_after):
             if pause is not None:
                 self._context.requeue(service, pause)
         if applied.refused:
             # The obstacle may be invisible, such as an unlabelled Secret of that name.
             self._context.requeue(service, REFUSED_AGAIN)
-            told = " ".join(str(refused) for refused in applied.refused)
-            state.unwritten = Verdict(False, type(applied.refused[0]).__name__, told)
+            message = " ".join(str(refused) for refused in applied.refused)
+            state.unwritten = Verdict(False, type(applied.refused[0]).__name__, message)
             return content.keys() | state.rollout.keys
-        return self._written(service, state, rendered, desired, applied)
+        return self._record_rollout(service, state, rendered, desired, applied)
 
-    def _written(
+    def _record_rollout(
         self,
         service: Key,
         state: ServiceState,
         rendered: Rendered,
-        desired: Desired,
+        desired: DesiredState,
         applied: Applied,
     ) -> set[Key]:
-        content = state.evaluation.content
         was_unwritten = state.unwritten is not None
-        state.unwritten = None
-        state.failing_since = None
-        state.written = True
+        state.unwritten, state.failing_since, state.written = None, None, True
         first = state.rollout.revision is None
-        changed = state.rollout.advance(rendered.revision, content)
+        changed = state.rollout.advance(rendered.revision, state.evaluation.content)
         pending = (state.pending | changed) & state.rollout.keys
         state.pending = {key for key in pending if key.kind != SERVICE}
         if changed:
             self._context.deliverers.rendered(service.namespace, service.name, rendered.revision)
+        annotation = None
         # An earlier leader's rollout is not reported again. This leader's may have been written by
         # an attempt that failed later.
         if changed and (applied.written or not first):
             state.rolled_out_at = self._context.clock.monotonic()
             state.rests_until = max(state.rests_until, state.rolled_out_at + PAUSE)
-            self._context.poker.poke(self._pods(service), rendered.revision)
-        elif not first and desired.mark != state.mark:
+            annotation = rendered.revision
+        elif not first and desired.digest != state.digest:
             # New authorities, keys or a certificate at the same revision: the kubelet reacts only
             # to another annotation.
-            self._context.poker.poke(self._pods(service), f"{rendered.revision}.{desired.mark}")
-        state.mark = desired.mark
-        # A deliverer may report the revision before its write is known here; what was judged in
-        # between gets no other notification.
-        told = changed | state.pending if changed else changed
-        return set(content) | told if was_unwritten else told
+            annotation = f"{rendered.revision}.{desired.digest}"
+        if annotation is not None:
+            # The pods older than the revision: later ones start with it.
+            pods = [key_of(pod) for pod in self._context.pods(service)]
+            self._context.refresher.refresh(pods, annotation)
+        state.digest = desired.digest
+        if changed:
+            # A deliverer may report the revision before its write is known here; what was judged in
+            # between gets no other notification.
+            changed |= state.pending
+        return changed | state.evaluation.content.keys() if was_unwritten else changed
 
     def _failed(self, state: ServiceState, error: Exception) -> set[Key]:
         """Record a failed write; return the objects whose statuses report it."""
@@ -323,10 +317,6 @@ class ConfigurationReconciler:
             if (body["metadata"].get("labels") or {}).get(SERVICE_LABEL) == service.name
         ]
 
-    def _pods(self, service: Key) -> list[Key]:
-        """The pods older than the revision: later ones start with it."""
-        return [key_of(pod) for pod in self._context.pods(service)]
-
 
 def _statuses(gateway: Key, services: Iterable[str]) -> set[Key]:
     return {status_of(Key(SERVICE, gateway.namespace, name)) for name in services}
@@ -342,7 +332,7 @@ def judged_otherwise(
             (SUBSCRIPTION, before.relayed if before else {}, after.relayed),
             (DESTINATION, before.destinations if before else {}, after.destinations),
             (DESTINATION, before.held if before else {}, after.held),
-            (FILTER, before.kept if before else {}, after.kept),
+            (FILTER, before.last_good if before else {}, after.last_good),
             (FILTER, before.unknown_classes if before else {}, after.unknown_classes),
             (DESTINATION, before.same_places if before else {}, after.same_places),
         )

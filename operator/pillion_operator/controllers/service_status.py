@@ -1,13 +1,18 @@
 """The status of an IndicationService: its configuration and the counts of its deliverers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pillion_operator.cluster.scaling import replicas_of, scaler
 from pillion_operator.cluster.types import STATEFUL_SET, Object
-from pillion_operator.controllers.acceptance import accepted_condition, not_ready
 from pillion_operator.controllers.context import Context
-from pillion_operator.controllers.readiness import GRACE, counts, level_known
+from pillion_operator.controllers.readiness import (
+    GRACE,
+    accepted_condition,
+    counts,
+    level_known,
+    refused_conditions,
+)
 from pillion_operator.controllers.selector_overlap import Overlaps
 from pillion_operator.controllers.states import ServiceState, spec_of
 from pillion_operator.evaluation.references import (
@@ -29,7 +34,7 @@ from pillion_operator.names import (
     configuration_secret,
     gateway,
 )
-from pillion_operator.polling.reports import DelivererReport, last_report
+from pillion_operator.polling.reports import last_report
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import (
     another_installation,
@@ -52,7 +57,7 @@ from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.schema.service import Durability
 
 #: Seconds to the next attempt to annotate pods.
-POKE_AGAIN = 10.0
+REFRESH_AGAIN = 10.0
 _BY_SAFETY = (Durability.MEMORY, Durability.STATE_ONLY, Durability.DISK)
 
 
@@ -69,66 +74,62 @@ class ServiceStatusReconciler:
             # The service's own reconcile is pending and will notify.
             return
         verdict = state.evaluation.verdict
-        if not verdict.accepted:
-            conditions = [
-                accepted_condition(verdict),
-                not_ready(verdict),
-                *self._former_gateways(service, body),
-            ]
+        if verdict.accepted:
+            conditions = self._conditions(key, service, body, state)
+        else:
+            conditions = [*refused_conditions(verdict), *self._former_gateways(service, body)]
+        if conditions is not None:
             fields = self._fields(service, body, state)
             await self._context.statuses.write(body, conditions, fields, again_as=key)
-            return
+
+    def _conditions(
+        self, key: Key, service: Key, body: Object, state: ServiceState
+    ) -> list[Condition] | None:
+        """The conditions of an accepted service; None while a later reconcile is to write them."""
         if level_known(self._context, service) != state.level:
             # The oldest deliverer came or left.
             self._context.requeue(service, 0.0)
-        named = gateway_services(body)
-        if not self._context.gathered([service, *named.values(), *self._retained(service)]):
-            return
+        named = state.evaluation.gateways
+        gateways = sorted(self._context.references.gateways_of(service)) if named else []
+        if not self._context.has_synced([service, *gateways, *self._retained(service)]):
+            return None
         if state.unwritten is None and not state.written:
             # Until the service's own reconcile has rolled out this generation, what deliverers run
             # says nothing of it.
-            return
-        gateway = self._gateway(state, named) if named else None
+            return None
+        gateway = self._gateway(state, gateways) if named else None
         ready = self._ready(service, body, state, gateway)
-        patience = state.rolled_out_at + GRACE - self._context.clock.monotonic()
-        if ready.status == "False" and ready.reason == "RollingOut" and patience > 0:
-            self._context.requeue(key, patience)
-            return
+        grace = state.rolled_out_at + GRACE - self._context.clock.monotonic()
+        if ready.status == "False" and ready.reason == "RollingOut" and grace > 0:
+            self._context.requeue(key, grace)
+            return None
         if ready.reason == "RollingOut":
-            self._poke_again(key, service, state.rollout.revision)
-        conditions = [accepted_condition(verdict), ready, *self._injection(service, body)]
-        if gateway is not None:
-            conditions.append(gateway)
-        conditions += self._older(service, state)
-        conditions += self._overruled(service, body, state)
-        conditions += self._former_gateways(service, body)
-        fields = self._fields(service, body, state)
-        await self._context.statuses.write(body, conditions, fields, again_as=key)
+            self._refresh_outdated(key, service, state.rollout.revision)
+        return [
+            accepted_condition(state.evaluation.verdict),
+            ready,
+            *self._injection(service, body),
+            *([] if gateway is None else [gateway]),
+            *self._older(service, state),
+            *self._overruled(service, body, state),
+            *self._former_gateways(service, body),
+        ]
 
     def _older(self, service: Key, state: ServiceState) -> list[Condition]:
         pods = {pod["metadata"]["name"] for pod in self._context.pods(service)}
-        levels = {
-            answer.pod: answer.schema_level
-            for answer in self._context.answers(service)
-            if isinstance(answer, DelivererReport)
-        }
+        levels = {report.pod: report.schema_level for report in self._context.reports(service)}
         older = [pod for pod in pods if levels.get(pod, LEVEL) < LEVEL]
         unheard = [pod for pod in pods if pod not in levels] if state.left_out else []
         if not older and not unheard:
             return []
-        left_out = [str(one) for one in state.left_out]
-        return [older_condition(older, unheard, len(pods), left_out)]
+        return [older_condition(older, unheard, len(pods), state.left_out)]
 
-    def _overruled(self, service: Key, body: Object, state: ServiceState) -> list[Condition]:
-        found = []
+    def _overruled(self, service: Key, body: Object, state: ServiceState) -> Iterator[Condition]:
         if state.rival:
-            found.append(another_installation(self._context.settings.installation, state.rival))
-        there = self._stateful_set(service) if is_gateway(body) else None
-        by = scaler(there)
-        if by:
-            replicas = replicas_of(body, there)
-            found.append(scaled_elsewhere(gateway(service.name), by, replicas))
-        return found
+            yield another_installation(self._context.settings.installation, state.rival)
+        live = self._stateful_set(service) if is_gateway(body) else None
+        if manager := scaler(live):
+            yield scaled_elsewhere(gateway(service.name), manager, replicas_of(body, live))
 
     def _retained(self, service: Key) -> dict[Key, set[str]]:
         """By gateway, the subscriptions of a service that it keeps although they are not relayed
@@ -147,10 +148,11 @@ class ServiceStatusReconciler:
         if asked is None:
             return found
         former = Key(SERVICE, service.namespace, asked)
+        fields = () if is_gateway(body) else (GATEWAY_REF, HAND_OVER_TO)
         abandoned = abandoned_condition(
             body,
             asked,
-            named={key.name for key in gateway_services(body).values()},
+            named={gateway_named(body, field) for field in fields} - {""},
             retained=retained,
             pending=self._pending(former, retained.get(asked, ())),
         )
@@ -166,30 +168,26 @@ class ServiceStatusReconciler:
         known = [report.pending for report in reports if report is not None]
         return sum(one.get(place, 0) for one in known for place in places) if known else None
 
-    def _gateway(self, state: ServiceState, named: Mapping[str, Key]) -> Condition:
-        counted = {key.name: counts(self._context, key, ()) for key in named.values()}
+    def _gateway(self, state: ServiceState, gateways: Iterable[Key]) -> Condition:
         verdicts = state.evaluation.gateways.values()
         wrong = [(verdict.reason, verdict.message) for verdict in verdicts if not verdict.accepted]
-        return gateway_condition(wrong, counted)
+        return gateway_condition(wrong, {key.name: counts(self._context, key) for key in gateways})
 
-    def _poke_again(self, key: Key, service: Key, revision: str | None) -> None:
+    def _refresh_outdated(self, key: Key, service: Key, revision: str | None) -> None:
         """Annotate outdated pods: their annotation failed, or they are new."""
         if revision is None:
             return
-        behind = {
-            answer.pod
-            for answer in self._context.answers(service)
-            if isinstance(answer, DelivererReport) and answer.revision != revision
-        }
-        unpoked = [
+        reports = self._context.reports(service)
+        outdated = {report.pod for report in reports if report.revision != revision}
+        pods = [
             key_of(pod)
             for pod in self._context.pods(service)
-            if pod["metadata"]["name"] in behind
+            if pod["metadata"]["name"] in outdated
             and (pod["metadata"].get("annotations") or {}).get(REVISION_ANNOTATION) != revision
         ]
-        self._context.poker.poke(unpoked, revision)
-        if unpoked:
-            self._context.requeue(key, POKE_AGAIN)
+        self._context.refresher.refresh(pods, revision)
+        if pods:
+            self._context.requeue(key, REFRESH_AGAIN)
 
     def _ready(
         self, service: Key, body: Object, state: ServiceState, gateway: Condition | None
@@ -207,8 +205,7 @@ class ServiceStatusReconciler:
             )
             if stopped is not None:
                 return stopped
-        revision = self._revision(service, state)
-        ready = ready_condition(counts(self._context, service, {revision} if revision else ()))
+        ready = ready_condition(counts(self._context, service, self._revision(service, state)))
         if ready.status != "False" and gateway is not None and gateway.status == "False":
             return Condition("Ready", "False", gateway.reason, f"GatewayReady: {gateway.message}")
         return ready
@@ -222,21 +219,20 @@ class ServiceStatusReconciler:
         )
 
     def _revision(self, service: Key, state: ServiceState) -> str | None:
-        """The wanted revision: the rendered one, or the stored one if nothing can be rendered."""
+        """The desired revision: the rendered one, or the stored one if nothing can be rendered."""
         if state.evaluation.verdict.accepted and state.unwritten is None:
             return state.rollout.revision
         name = configuration_secret(service.name, 0)
         secret = self._context.store.get(Key("Secret", service.namespace, name))
-        if secret is None or (labels_of(secret).get(SERVICE_LABEL) != service.name):
+        if secret is None or labels_of(secret).get(SERVICE_LABEL) != service.name:
             return None
-        annotations = secret["metadata"].get("annotations") or {}
-        return annotations.get(REVISION_ANNOTATION)
+        return (secret["metadata"].get("annotations") or {}).get(REVISION_ANNOTATION)
 
     def _fields(self, service: Key, body: Object, state: ServiceState) -> Mapping[str, Any]:
         revision = self._revision(service, state)
-        counted = counts(self._context, service, {revision} if revision else ())
+        counted = counts(self._context, service, revision)
         sidecar = is_sidecar_service(body)
-        fields: dict[str, Any] = {
+        return {
             "durability": self._durability(service, body).value,
             "destinations": state.evaluation.count(DESTINATION),
             "subscriptions": state.evaluation.count(SUBSCRIPTION),
@@ -251,17 +247,15 @@ class ServiceStatusReconciler:
                 injected=counted.deliverers if sidecar else None,
                 missing=len(self._context.missed.missed(service)) if sidecar else None,
             ),
+            **({} if revision is None else {"revision": revision}),
         }
-        if revision is not None:
-            fields["revision"] = revision
-        return fields
 
     def _durability(self, service: Key, body: Object) -> Durability:
         """The lowest durability that a deliverer reports; without reports, the expected one."""
         reported = [
-            answer.durability
-            for answer in self._context.answers(service)
-            if isinstance(answer, DelivererReport) and answer.durability is not None
+            report.durability
+            for report in self._context.reports(service)
+            if report.durability is not None
         ]
         if reported:
             return min(reported, key=_BY_SAFETY.index)
@@ -279,14 +273,6 @@ class ServiceStatusReconciler:
                 self._durability(service, body), hand_over_to=gateway_named(body, HAND_OVER_TO)
             ),
         ]
-
-
-def gateway_services(service: Object) -> Mapping[str, Key]:
-    if is_gateway(service):
-        return {}
-    namespace = service["metadata"]["namespace"]
-    named = {field: gateway_named(service, field) for field in (GATEWAY_REF, HAND_OVER_TO)}
-    return {field: Key(SERVICE, namespace, name) for field, name in named.items() if name}
 
 
 def overlap_condition(others: Sequence[str]) -> Condition:

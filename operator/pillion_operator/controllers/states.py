@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.evaluation.service import LeftOut, ServiceEvaluation
+from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.levels import LEVEL
@@ -64,8 +64,9 @@ class ServiceState:
     rollout: Rollout = field(default_factory=Rollout)
     #: The schema level of the configuration, and the fields that it leaves out.
     level: int = LEVEL
-    left_out: tuple[LeftOut, ...] = ()
-    mark: str = ""
+    left_out: tuple[str, ...] = ()
+    #: See ``DesiredState``.
+    digest: str = ""
     #: When the latest revision was written (monotonic).
     rolled_out_at: float = float("-inf")
     #: Earliest next evaluation (monotonic).
@@ -92,22 +93,12 @@ def spec_of(body: Object) -> tuple[str, int]:
     return body["metadata"]["uid"], body["metadata"]["generation"]
 
 
-class ServiceStates:
-    def __init__(self) -> None:
-        self._states: dict[Key, ServiceState] = {}
-
-    def get(self, service: Key) -> ServiceState | None:
-        """None before its first reconcile and after its deletion."""
-        return self._states.get(service)
+class ServiceStates(dict[Key, ServiceState]):
+    """Without a service before its first reconcile and after its deletion."""
 
     def put(self, body: Object, evaluation: ServiceEvaluation) -> ServiceState:
-        service, evaluated = key_of(body), spec_of(body)
-        state = self._states.get(service)
-        if state is None:
-            state = self._states[service] = ServiceState(evaluation, evaluated)
+        evaluated = spec_of(body)
+        state = self.setdefault(key_of(body), ServiceState(evaluation, evaluated))
         state.evaluation, state.evaluated = evaluation, evaluated
         state.written = False
         return state
-
-    def forget(self, service: Key) -> ServiceState | None:
-        return self._states.pop(service, None)

@@ -30,9 +30,11 @@ def with_mof(service: str, spec: Mapping[str, Any], *, namespace: Namespace) -> 
     found = list(_texts(spec, namespace))
     versions = [version for _, _, version in found]
     texts = [(where, text) for where, text, _ in found]
-    return namespace.variant(
-        SERVICE, service, "with MOF", lambda body: _rendered(body, texts), beside=versions
+    parsed = namespace.parsed(
+        SERVICE, service, "with MOF", lambda body: _rendered(body, texts), versions=versions
     )
+    assert parsed is not None
+    return parsed
 
 
 def rendered(body: Object, spec: Mapping[str, Any], *, namespace: Namespace) -> Object:

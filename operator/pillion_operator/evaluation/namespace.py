@@ -32,57 +32,35 @@ class Parsed:
     item: str = field(repr=False)
 
 
-#: With the versions of its other inputs.
-_Variant = tuple[tuple[str, ...], Parsed]
-
-
 class Parsing:
+    """A cache: a service of thousands of destinations is evaluated many times a minute."""
+
     def __init__(self) -> None:
-        self._known: dict[Key, tuple[tuple[str, ...], Parsed]] = {}
-        #: Objects as rendered for some services, by the name of the variant.
-        self._variants: dict[Key, tuple[tuple[str, ...], dict[str, _Variant]]] = {}
+        #: By variant: the versions of its inputs, and the result.
+        self._known: dict[Key, dict[str, tuple[tuple[str, ...], Parsed]]] = {}
 
-    def parse(self, body: Object) -> Parsed:
-        key = key_of(body)
-        state = _state(body)
-        known = self._known.get(key)
-        if known is not None and known[0] == state:
-            return known[1]
-        parsed = parse(body)
-        self._known[key] = (state, parsed)
-        return parsed
-
-    def variant(
+    def parse(
         self,
         body: Object,
-        name: str,
-        make: Callable[[Object], Object],
+        variant: str = "",
+        make: Callable[[Object], Object] = lambda body: body,
         *,
-        beside: Sequence[str] = (),
+        versions: Sequence[str] = (),
     ) -> Parsed:
-        """Return the parsed result of ``make``. ``name`` identifies the function, ``beside`` the
-        versions of its other inputs."""
-        key, state = key_of(body), _state(body)
-        known = self._variants.get(key)
-        if known is None or known[0] != state:
-            known = self._variants[key] = (state, {})
-        made = known[1].get(name)
-        if made is None or made[0] != tuple(beside):
-            made = known[1][name] = (tuple(beside), parse(make(body)))
-        return made[1]
+        """Return the parsed result of ``make``, as some services render the object. ``variant``
+        identifies the function, ``versions`` its other inputs."""
+        metadata = body["metadata"]
+        # Secrets have no generation, and one of their labels matters too.
+        version = "resourceVersion" if body["kind"] == "Secret" else "generation"
+        inputs = (str(metadata.get("uid")), str(metadata.get(version)), *versions)
+        known = self._known.setdefault(key_of(body), {})
+        if variant not in known or known[variant][0] != inputs:
+            known[variant] = (inputs, parse(make(body)))
+        return known[variant][1]
 
     def follow(self, change: Change) -> None:
         if change.after is None:
             self._known.pop(change.key, None)
-            self._variants.pop(change.key, None)
-
-
-def _state(body: Object) -> tuple[str, ...]:
-    """Identifies the version of an object's meaning."""
-    metadata = body["metadata"]
-    # Secrets have no generation, and one of their labels matters too.
-    version = "resourceVersion" if body["kind"] == "Secret" else "generation"
-    return (str(metadata.get("uid")), str(metadata.get(version)))
 
 
 def parse(body: Object) -> Parsed:
@@ -170,23 +148,20 @@ class Namespace:
     def bodies(self, kind: str) -> Mapping[str, Object]:
         return self._store.all(kind, self.name)
 
-    def parsed(self, kind: str, name: str) -> Parsed | None:
-        body = self.body(kind, name)
-        return None if body is None else self._parsing.parse(body)
-
-    def variant(
+    def parsed(
         self,
         kind: str,
         name: str,
-        variant: str,
-        make: Callable[[Object], Object],
+        variant: str = "",
+        make: Callable[[Object], Object] = lambda body: body,
         *,
-        beside: Sequence[str] = (),
-    ) -> Parsed:
-        """``Parsing.variant`` of an object that exists."""
+        versions: Sequence[str] = (),
+    ) -> Parsed | None:
+        """``Parsing.parse``; None without the object."""
         body = self.body(kind, name)
-        assert body is not None
-        return self._parsing.variant(body, variant, make, beside=beside)
+        if body is None:
+            return None
+        return self._parsing.parse(body, variant, make, versions=versions)
 
     def secrets(self, names: Iterable[str]) -> dict[str, tuple[Secret, Parsed]]:
         """The named Secrets that destinations may use."""

@@ -32,6 +32,8 @@ from pillion_sidecar.config.schema.common import secret_fields
 from pillion_sidecar.config.schema.destination import WITHHELD_URL, SequenceIdentifiers
 
 FROM_SECRETS = secret_fields(LISTENER_DESTINATION.spec)
+#: The beginnings of reasons.
+_WORDS = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}
 
 
 def suspended(destination: Object) -> Object:
@@ -93,7 +95,7 @@ class ServiceEvaluation:
     #: The destinations rendered suspended, and why.
     held: Mapping[str, str] = field(default_factory=dict)
     #: The filters with an earlier version in force, and its generation if known.
-    kept: Mapping[str, int | None] = field(default_factory=dict)
+    last_good: Mapping[str, int | None] = field(default_factory=dict)
     #: See ``Judgement``.
     unknown_classes: Mapping[str, str] = field(default_factory=dict)
     same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -122,7 +124,7 @@ class Surroundings:
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
     last_good: LastGood = field(default_factory=LastGood)
     #: Whether the service's only deliverer is the only one that delivers to a URL.
-    alone: Callable[[str], bool] = field(default=lambda url: False)
+    sole_deliverer: Callable[[str], bool] = field(default=lambda url: False)
 
 
 def object_problems(
@@ -184,10 +186,8 @@ def _refused_whole(name: str, verdict: Verdict, subscriptions: Iterable[str]) ->
 
 
 def missing(kind: str, name: str) -> Verdict:
-    word = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}[kind]
-    return Verdict(
-        False, f"{word}NotFound", f"There is no {kind} {name} in this namespace. Make it."
-    )
+    message = f"There is no {kind} {name} in this namespace. Make it."
+    return Verdict(False, f"{_WORDS[kind]}NotFound", message)
 
 
 class _Candidate:
@@ -273,11 +273,11 @@ class _Candidate:
             return missing(kind, name)
         if being_deleted(body):
             message = f"{kind} {name} is being deleted. Name another, or make it anew."
-            return Verdict(False, f"{_word(kind)}BeingDeleted", message)
+            return Verdict(False, f"{_WORDS[kind]}BeingDeleted", message)
         parsed = self._namespace.parsed(kind, name)
         if parsed is None or parsed.problems:
-            kept = kind == FILTER and self._keep(self._key(kind, name))
-            return ACCEPTED if kept else _not_accepted(kind, name)
+            key = self._key(kind, name)
+            return ACCEPTED if kind == FILTER and self._keep(key) else _not_accepted(key)
         return ACCEPTED
 
     def _keep(self, key: Key) -> bool:
@@ -313,10 +313,11 @@ class _Candidate:
         if key.kind != DESTINATION or body is None:
             return self._namespace.parsed(key.kind, key.name)
         if self._relays(key):
-            return self._namespace.variant(key.kind, key.name, "relayed", relayed)
+            return self._namespace.parsed(key.kind, key.name, "relayed", relayed)
         identifiers = body["spec"].get("sequenceIdentifiers", SequenceIdentifiers.AUTO)
-        if identifiers == SequenceIdentifiers.AUTO and not self._around.alone(url_of(body)):
-            return self._namespace.variant(key.kind, key.name, "omitting", without_identifiers)
+        auto = identifiers == SequenceIdentifiers.AUTO
+        if auto and not self._around.sole_deliverer(url_of(body)):
+            return self._namespace.parsed(key.kind, key.name, "omitting", without_identifiers)
         return self._namespace.parsed(key.kind, key.name)
 
     def evaluation(
@@ -338,7 +339,7 @@ class _Candidate:
         return replace(
             result,
             held={key.name: reason for key, reason in self._held.items() if key in self._chosen},
-            kept={
+            last_good={
                 key.name: generation_of(parsed)
                 for key, parsed in self._kept.items()
                 if key in self._chosen
@@ -365,8 +366,15 @@ class _Candidate:
                 refusals.setdefault(key.kind, {})[key.name] = refused(told)
                 if key.kind == FILTER and self._keep(key):
                     continue
-                if not self._hold(key, told, refusals):
-                    self._take_out(key, refusals)
+                held = self._hold(key, told)
+                if not held:
+                    self._chosen.pop(key, None)
+                    self._needs.pop(key.name, None) if key.kind == SUBSCRIPTION else None
+                for name in [name for name, needed in self._needs.items() if key in needed]:
+                    refusals.setdefault(SUBSCRIPTION, {})[name] = _not_accepted(key)
+                    if not held:
+                        del self._needs[name]
+                        self._chosen.pop(self._key(SUBSCRIPTION, name), None)
         self._drop_unneeded()
         return refusals
 
@@ -381,9 +389,7 @@ class _Candidate:
             service=self._service,
         )
 
-    def _hold(
-        self, key: Key, problems: Iterable[Problem], refusals: dict[str, dict[str, Verdict]]
-    ) -> bool:
+    def _hold(self, key: Key, problems: Iterable[Problem]) -> bool:
         """Suspend a destination with a problem of a Secret, of the operator itself or of a missing
         gatewayRef; return False for any other problem.
 
@@ -391,41 +397,22 @@ class _Candidate:
         missing for a moment when they are replaced.
         """
         if key.kind == SUBSCRIPTION and key.name in self._needs:
-            if all(problem.reason == GATEWAY_MISSING for problem in problems):
-                return self._suspend(self._needs[key.name][1], GATEWAY_MISSING)
-            return False
+            only = all(problem.reason == GATEWAY_MISSING for problem in problems)
+            return only and self._suspend(self._needs[key.name][1], GATEWAY_MISSING)
         if key.kind != DESTINATION or key in self._held:
             return False
         if all(problem.field.startswith(OF_SECRETS) for problem in problems):
-            reason = CREDENTIALS_MISSING
-        elif all(problem.reason == INTERNAL_ERROR for problem in problems):
-            reason = INTERNAL_ERROR
-        else:
-            return False
-        if not self._suspend(key, reason):
-            return False
-        for subscription, needed in self._needs.items():
-            if key in needed:
-                verdict = _not_accepted(key.kind, key.name)
-                refusals.setdefault(SUBSCRIPTION, {})[subscription] = verdict
-        return True
+            return self._suspend(key, CREDENTIALS_MISSING)
+        only = all(problem.reason == INTERNAL_ERROR for problem in problems)
+        return only and self._suspend(key, INTERNAL_ERROR)
 
     def _suspend(self, key: Key, reason: str) -> bool:
-        if self._namespace.body(key.kind, key.name) is None:
+        parsed = self._namespace.parsed(key.kind, key.name, "suspended", suspended)
+        if parsed is None:
             return False
         self._held.setdefault(key, reason)
-        self._chosen[key] = self._namespace.variant(key.kind, key.name, "suspended", suspended)
+        self._chosen[key] = parsed
         return True
-
-    def _take_out(self, key: Key, refusals: dict[str, dict[str, Verdict]]) -> None:
-        self._chosen.pop(key, None)
-        self._needs.pop(key.name, None) if key.kind == SUBSCRIPTION else None
-        for subscription, needed in list(self._needs.items()):
-            if key in needed:
-                del self._needs[subscription]
-                self._chosen.pop(self._key(SUBSCRIPTION, subscription), None)
-                verdict = _not_accepted(key.kind, key.name)
-                refusals.setdefault(SUBSCRIPTION, {})[subscription] = verdict
 
     def _drop_unneeded(self) -> None:
         needed = {self._key(SERVICE, self._service)}
@@ -455,13 +442,9 @@ class _Candidate:
         return sources
 
 
-def _word(kind: str) -> str:
-    return "Filter" if kind == FILTER else "Destination"
-
-
-def _not_accepted(kind: str, name: str) -> Verdict:
-    message = f"{kind} {name} is not accepted; its own conditions say why."
-    return Verdict(False, f"{_word(kind)}NotAccepted", message)
+def _not_accepted(key: Key) -> Verdict:
+    message = f"{key.kind} {key.name} is not accepted; its own conditions say why."
+    return Verdict(False, f"{_WORDS[key.kind]}NotAccepted", message)
 
 
 _KINDS = frozenset(kind for kinds in ADDED.values() for kind in kinds)
@@ -470,20 +453,11 @@ _KINDS = frozenset(kind for kinds in ADDED.values() for kind in kinds)
 OLDER_DELIVERERS = "OlderDeliverers"
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    key: Key
-    fields: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{', '.join(self.fields)} of {self.key.kind} {self.key.name}"
-
-
 def fitted(
     evaluation: ServiceEvaluation, *, level: int
-) -> tuple[ServiceEvaluation, tuple[LeftOut, ...]]:
+) -> tuple[ServiceEvaluation, tuple[str, ...]]:
     """Return the evaluation with content that deliverers of ``level`` can read, and the fields left
-    out."""
+    out, for a message."""
     if level >= LEVEL:
         return evaluation, ()
     content, sources, left_out = dict(evaluation.content), dict(evaluation.sources), []
@@ -495,14 +469,7 @@ def fitted(
         if fields:
             content[key] = item_text(resource)
             sources.setdefault(key, item)
-            left_out.append(LeftOut(key, fields))
+            left_out.append(f"{', '.join(fields)} of {key.kind} {key.name}")
             if suspends(fields):
                 held.setdefault(key.name, OLDER_DELIVERERS)
     return replace(evaluation, content=content, sources=sources, held=held), tuple(left_out)
-
-
-def level_for(levels: Iterable[int | None], *, standing: int) -> int:
-    """Return the level that all deliverers of a service can read. None in ``levels`` is a deliverer
-    without an answer, which may run the current configuration of level ``standing``."""
-    known = (standing if level is None else level for level in levels)
-    return min((LEVEL, *known))

@@ -116,7 +116,7 @@ class Service:
     revision: str | None = None
     notified_at: float = -math.inf
     #: Whether every deliverer has been polled once.
-    gathered: bool = False
+    has_synced: bool = False
     _queues: WeakValueDictionary[str, QueueReport] = field(default_factory=WeakValueDictionary)
 
     def serving(self) -> Iterator[Deliverer]:
@@ -193,7 +193,7 @@ class Poller:
         for uid, deliverer in list(known.deliverers.items()):
             target = targets.get(uid)
             if not deliverer.target.ending and (target is None or target.ending):
-                changed = changed or deliverer.answer is not None or not known.gathered
+                changed = changed or deliverer.answer is not None or not known.has_synced
             if target is None:
                 self._drop(deliverer)
                 del known.deliverers[uid]
@@ -242,11 +242,11 @@ class Poller:
             for deliverer in service.serving()
         )
 
-    def gathered(self, namespace: str, service: str) -> bool:
+    def has_synced(self, namespace: str, service: str) -> bool:
         """Whether every deliverer of the start has been polled. Until then the live status is
         nearer to the truth than the answers."""
         known = self._services.get((namespace, service))
-        return known is None or known.gathered or not any(known.serving())
+        return known is None or known.has_synced or not any(known.serving())
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as polls:
@@ -357,10 +357,10 @@ class Poller:
         self._share = None
 
     def _note(self, service: Service, change: Change, now: float) -> None:
-        if not service.gathered:
+        if not service.has_synced:
             # One notification for all of the first round: a thousand pods would cause a thousand.
-            service.gathered = all(one.answer is not None for one in service.serving())
-            change = Change.STATE if service.gathered else Change.NONE
+            service.has_synced = all(one.answer is not None for one in service.serving())
+            change = Change.STATE if service.has_synced else Change.NONE
         if change is not Change.NONE:
             due = max(now, service.notified_at + _GAPS[change])
             self._changes[service.key] = min(due, self._changes.get(service.key, math.inf))

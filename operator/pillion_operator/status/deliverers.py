@@ -3,7 +3,7 @@ deliverers, because Spark's NetworkPolicy may hide executors for good; unreachab
 instead."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pillion_operator.cluster.types import Object, has_ended
@@ -18,23 +18,31 @@ _MOST_NAMES = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererCounts:
     #: Neither terminating nor finished.
-    deliverers: int
+    deliverers: int = 0
     #: Reachable, with a wanted configuration.
-    ready: int
+    ready: int = 0
     #: Reachable, with another one.
-    behind: int
+    behind: int = 0
     #: Reachable, without a configuration or even the operator's token.
-    starting: int
+    starting: int = 0
     #: Without a usable answer. The others do not run yet.
-    unreachable: int
+    unreachable: int = 0
+
+    def __add__(self, other: "DelivererCounts") -> "DelivererCounts":
+        return DelivererCounts(
+            **{
+                field.name: getattr(self, field.name) + getattr(other, field.name)
+                for field in fields(self)
+            }
+        )
 
 
-def is_deliverer(pod: Object, service: str) -> bool:
-    """Labelled, and neither terminating nor finished."""
+def is_deliverer(pod: Object, service: str, *, terminating: bool = False) -> bool:
+    """Labelled, and not finished; terminating only if these count too."""
     metadata = pod["metadata"]
     return (
         (metadata.get("labels") or {}).get(DELIVERER_LABEL) == service
-        and not metadata.get("deletionTimestamp")
+        and (terminating or not metadata.get("deletionTimestamp"))
         and not has_ended(pod)
     )
 
@@ -44,7 +52,7 @@ def count_deliverers(
     reports: Iterable[DelivererReport | Unreachable],
     *,
     service: str,
-    revisions: Collection[str],
+    revisions: Collection[str | None],
 ) -> DelivererCounts:
     """``revisions`` are those that count as the wanted one."""
     names = {pod["metadata"]["name"] for pod in pods if is_deliverer(pod, service)}
@@ -108,17 +116,17 @@ def older_condition(
     empty), and ``left_out`` what the configuration lacks for them.
     """
     said = [
-        f"{len(pods)} of {deliverers} deliverers {what} ({_named(pods)})"
-        for pods, what in (
+        f"{len(names)} of {deliverers} deliverers {what} ({_named(names)})"
+        for names, what in (
             (older, "are of an older version"),
             (unheard, "do not answer and may be of an older version"),
         )
-        if pods
+        if names
     ]
-    who = ", ".join(said)
+    pods = ", ".join(said)
     know = "may not know" if unheard else "do not know"
     if not left_out:
-        message = f"{who}. The configuration has nothing that they do not know."
+        message = f"{pods}. The configuration has nothing that they do not know."
         return Condition("OlderDeliverers", "True", "NothingLeftOut", message)
     fields = "; ".join(left_out[:_MOST_NAMES])
     rest = len(left_out) - _MOST_NAMES
@@ -127,7 +135,7 @@ def older_condition(
         "OlderDeliverers",
         "True",
         "FieldsLeftOut",
-        f"{who}, and {know} {fields}: left out of the configuration of all. Make these pods "
+        f"{pods}, and {know} {fields}: left out of the configuration of all. Make these pods "
         "anew to have it in force.",
     )
 

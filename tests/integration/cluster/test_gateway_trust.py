@@ -18,12 +18,12 @@ from pillion_operator.certificates.authority import (
     must_be_signed,
     not_after,
 )
-from pillion_operator.certificates.gateways import GatewayAuthority, hosts
+from pillion_operator.certificates.gateways import GatewayAuthority, ServingCertificates, hosts
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applied, Applier, Repair
 from pillion_operator.cluster.issuer import IssuerKeeper
 from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, Object, our_type
-from pillion_operator.controllers.service import Wanted
+from pillion_operator.controllers.service import desired_state
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Change, Key, key_of
@@ -67,15 +67,15 @@ class Leader:
             changed=lambda: None,
             reads=Counter("reads", "", ("result",), registry=None),
         )
-        self._wanted = Wanted(
-            context_of(
-                settings=OperatorSettings(deliverer=DEFAULTS, webhook=None),
-                clock=clock,
-                recorder=Events(),
-                authority=self.authority,
-                issuer=self.issuer,
-                token_key=b"k" * 32,
-            )
+        self._context = context_of(
+            settings=OperatorSettings(deliverer=DEFAULTS, webhook=None),
+            clock=clock,
+            authority=self.authority,
+            issuer=self.issuer,
+            token_key=b"k" * 32,
+        )
+        self._certificates = ServingCertificates(
+            authority=self.authority, clock=clock, recorder=Events()
         )
         self._seen: dict[Key, Object] = {}
         self._applier = Applier(api, installation="here", clock=clock, repaired=self.repairs.append)
@@ -93,17 +93,17 @@ class Leader:
         ]
         self._watch(live)
         rendered = pack(render([]))
-        wanted = self._wanted.of(
-            key_of(service), service, rendered=rendered, level=LEVEL, live=live
+        desired = desired_state(
+            self._context, self._certificates, service, rendered=rendered, level=LEVEL, live=live
         )
-        objects = [body for body in wanted.objects if body["kind"] in ("Secret", "ConfigMap")]
+        objects = [body for body in desired.objects if body["kind"] in ("Secret", "ConfigMap")]
         return await self._applier.sync(service, desired=objects, live=live)
 
     def _watch(self, live: list[Object]) -> None:
         """Tell what has become of what was there before."""
         there = {key_of(body): body for body in live}
         for key, before in self._seen.items():
-            self._wanted.follow(Change(key, before, there.get(key)))
+            self._certificates.follow(Change(key, before, there.get(key)))
         self._seen = there
 
     async def files(self, name: str) -> Mapping[str, bytes]:

@@ -10,7 +10,7 @@ import pytest
 
 from pillion_operator import refresh
 from pillion_operator.cluster.api import Api, ApiError, NotFound
-from pillion_operator.refresh import PER_SECOND, PodPoker
+from pillion_operator.refresh import PER_SECOND, KubeletRefresher
 from pillion_operator.store import Key
 from support.in_background import in_background
 from support.operator_time import FakeClock
@@ -39,7 +39,7 @@ class FakeApi:
 class Bed:
     clock: FakeClock
     api: FakeApi
-    poker: PodPoker
+    refresher: KubeletRefresher
     told: list[str]
 
 
@@ -47,9 +47,9 @@ class Bed:
 async def poking_bed(*, enabled: bool = True) -> AsyncIterator[Bed]:
     clock = FakeClock()
     api, told = FakeApi(clock), list[str]()
-    poker = PodPoker(cast(Api, api), clock=clock, enabled=enabled, done=told.append)
-    async with in_background(poker.run()):
-        yield Bed(clock, api, poker, told)
+    refresher = KubeletRefresher(cast(Api, api), clock=clock, enabled=enabled, done=told.append)
+    async with in_background(refresher.run()):
+        yield Bed(clock, api, refresher, told)
 
 
 def pods(namespace: str, number: int) -> list[Key]:
@@ -58,8 +58,8 @@ def pods(namespace: str, number: int) -> list[Key]:
 
 async def test_a_namespace_with_many_pods_does_not_keep_others_waiting() -> None:
     async with poking_bed() as bed:
-        bed.poker.poke(pods("large", 50), "a")
-        bed.poker.poke(pods("small", 2), "b")
+        bed.refresher.refresh(pods("large", 50), "a")
+        bed.refresher.refresh(pods("small", 2), "b")
         await bed.clock.advance(3 / PER_SECOND)
 
     assert bed.api.pods() == ["large/p0", "small/p0", "large/p1", "small/p1"]
@@ -67,7 +67,7 @@ async def test_a_namespace_with_many_pods_does_not_keep_others_waiting() -> None
 
 async def test_pods_are_annotated_at_a_bounded_pace() -> None:
     async with poking_bed() as bed:
-        bed.poker.poke(pods("shop", 200), "a")
+        bed.refresher.refresh(pods("shop", 200), "a")
         await bed.clock.advance(1.0)
 
         assert len(bed.api.patched) in (int(PER_SECOND), int(PER_SECOND) + 1)
@@ -76,7 +76,7 @@ async def test_pods_are_annotated_at_a_bounded_pace() -> None:
 async def test_a_pod_that_waits_gets_the_latest_revision_once() -> None:
     async with poking_bed() as bed:
         for revision in ("a", "b", "c"):
-            bed.poker.poke(pods("shop", 2), revision)
+            bed.refresher.refresh(pods("shop", 2), revision)
         await bed.clock.advance(1.0)
 
     assert [(name, revision) for _, _, name, revision in bed.api.patched] == [
@@ -92,7 +92,7 @@ async def test_one_that_fails_keeps_nobody_waiting_and_one_that_is_gone_is_no_fa
             "p0": ApiError(500, "InternalError", "etcd is away"),
             "p1": NotFound(404, "NotFound", "it is gone"),
         }
-        bed.poker.poke(pods("shop", 3), "a")
+        bed.refresher.refresh(pods("shop", 3), "a")
         await bed.clock.advance(1.0)
 
     assert bed.api.pods() == ["shop/p0", "shop/p1", "shop/p2"]
@@ -104,8 +104,8 @@ async def test_no_more_pods_of_a_namespace_wait_than_are_allowed(
 ) -> None:
     monkeypatch.setattr(refresh, "MOST_WAITING", 3)
     async with poking_bed() as bed:
-        bed.poker.poke(pods("large", 9), "a")
-        bed.poker.poke(pods("small", 1), "a")
+        bed.refresher.refresh(pods("large", 9), "a")
+        bed.refresher.refresh(pods("small", 1), "a")
         await bed.clock.advance(1.0)
 
     assert bed.api.pods() == ["large/p0", "small/p0", "large/p1", "large/p2"]
@@ -113,7 +113,7 @@ async def test_no_more_pods_of_a_namespace_wait_than_are_allowed(
 
 async def test_where_it_is_off_nothing_is_written() -> None:
     async with poking_bed(enabled=False) as bed:
-        bed.poker.poke(pods("shop", 1), "a")
+        bed.refresher.refresh(pods("shop", 1), "a")
         await bed.clock.advance(1.0)
 
     assert bed.api.patched == []
@@ -127,7 +127,7 @@ async def test_an_api_server_that_cannot_be_reached_is_told_and_the_next_pod_ann
 ) -> None:
     async with poking_bed() as bed:
         bed.api.fails = {"p0": error}
-        bed.poker.poke(pods("shop", 2), "a")
+        bed.refresher.refresh(pods("shop", 2), "a")
         await bed.clock.advance(1.0)
 
     assert bed.told == ["failed", "done"]
@@ -139,7 +139,7 @@ async def test_an_api_server_that_cannot_be_reached_is_told_and_the_next_pod_ann
 async def test_pods_that_come_while_it_rests_are_annotated_too() -> None:
     async with poking_bed() as bed:
         for number in range(3):
-            bed.poker.poke([Key("Pod", "shop", f"p{number}")], "a")
+            bed.refresher.refresh([Key("Pod", "shop", f"p{number}")], "a")
             await bed.clock.advance(1.0)
 
     assert bed.told == ["done"] * 3
@@ -148,7 +148,7 @@ async def test_pods_that_come_while_it_rests_are_annotated_too() -> None:
 async def test_a_pod_that_was_annotated_may_be_again() -> None:
     async with poking_bed() as bed:
         for revision in ("a", "b"):
-            bed.poker.poke(pods("shop", 1), revision)
+            bed.refresher.refresh(pods("shop", 1), revision)
             await bed.clock.advance(1.0)
 
     assert [revision for _, _, _, revision in bed.api.patched] == ["a", "b"]
@@ -160,7 +160,7 @@ async def test_one_that_waits_gets_the_latest_revision_though_no_more_may_wait(
     monkeypatch.setattr(refresh, "MOST_WAITING", 1)
     async with poking_bed() as bed:
         for revision in ("a", "b"):
-            bed.poker.poke(pods("shop", 2), revision)
+            bed.refresher.refresh(pods("shop", 2), revision)
         await bed.clock.advance(1.0)
 
     assert [(name, revision) for _, _, name, revision in bed.api.patched] == [("p0", "b")]

@@ -132,7 +132,7 @@ async def test_a_service_that_is_gone_keeps_it_while_any_of_its_sidecars_runs(be
     bench.put(pod())
     bench.says("default", "p", revision="s1")
     bench.store.remove(SERVICE)
-    bench.states.forget(SERVICE)
+    bench.states.pop(SERVICE, None)
     for _ in range(3):
         await bench.clock.advance(1.0)
         bench.says("hub", "hub-0", revision="h1")
@@ -172,7 +172,7 @@ async def test_one_that_the_gateway_serves_itself_by_now_is_not_left_over(bench:
 async def test_a_new_leader_reads_what_the_one_before_has_rendered(
     bench: Bench, damage: bool
 ) -> None:
-    bench.states.forget(HUB)
+    bench.states.pop(HUB, None)
     files = pack(render([{k: v for k, v in subscription().items() if k != "status"}])).files
     data = {name: base64.b64encode(content).decode() for name, content in files}
     if damage:
@@ -183,7 +183,7 @@ async def test_a_new_leader_reads_what_the_one_before_has_rendered(
 
 
 def test_nothing_is_left_over_where_nothing_was_rendered(bench: Bench) -> None:
-    bench.states.forget(HUB)
+    bench.states.pop(HUB, None)
     assert bench.left() == set()
 
 

@@ -9,7 +9,6 @@ import pytest
 from pillion_operator.controllers.readiness import (
     GRACE,
     Wait,
-    added,
     ready,
     running_on,
     services_of,
@@ -122,7 +121,7 @@ class Bench:
     def reports(self, _namespace: str, service: str) -> tuple[Answer, ...]:
         return self.answers.get(service, ())
 
-    def gathered(self, _namespace: str, service: str) -> bool:
+    def has_synced(self, _namespace: str, service: str) -> bool:
         return service in self.asked
 
     def rendered(self, namespace: str, service: str, revision: str) -> None:
@@ -424,6 +423,6 @@ def test_what_is_run_on_is_told_by_revision(
 def test_the_deliverers_of_two_services_are_added_up() -> None:
     one = DelivererCounts(deliverers=1, ready=2, behind=3, starting=4, unreachable=5)
     other = DelivererCounts(deliverers=10, ready=20, behind=30, starting=40, unreachable=50)
-    assert added(one, other) == DelivererCounts(
+    assert one + other == DelivererCounts(
         deliverers=11, ready=22, behind=33, starting=44, unreachable=55
     )

@@ -84,7 +84,7 @@ class Shop:
             surroundings=Surroundings(
                 relayed=relayed if is_gateway(body) else (),
                 gateways=gateways_named(body, namespace=self.namespace),
-                alone=lambda url: delivered_alone(
+                sole_deliverer=lambda url: delivered_alone(
                     name, url, namespace=self.namespace, references=self.references
                 ),
             ),

@@ -86,8 +86,8 @@ class Bench:
         return self.poller.reports("shop", "default")
 
     @property
-    def gathered(self) -> bool:
-        return self.poller.gathered("shop", "default")
+    def has_synced(self) -> bool:
+        return self.poller.has_synced("shop", "default")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -142,7 +142,7 @@ def pod(number: int = 1, **changes: Any) -> dict[str, Any]:
 async def test_a_pod_is_polled_at_once_and_then_at_the_interval(bench: Bench) -> None:
     async with bench.running():
         bench.pods(pod())
-        before = bench.gathered
+        before = bench.has_synced
         await bench.clock.advance(2.5 * INTERVAL)
 
     assert bench.deliverers.moments() == [0.0, INTERVAL, 2 * INTERVAL]
@@ -150,7 +150,7 @@ async def test_a_pod_is_polled_at_once_and_then_at_the_interval(bench: Bench) ->
     (report,) = bench.reports
     assert isinstance(report, DelivererReport)
     assert (report.pod, report.revision) == ("pod-1", "one")
-    assert (before, bench.gathered) == (False, True)
+    assert (before, bench.has_synced) == (False, True)
     assert bench.reachable == [True] * 3
 
 
@@ -166,7 +166,7 @@ async def test_pods_that_cannot_answer_are_not_polled(bench: Bench, unfit: dict[
 
     assert bench.deliverers.polled == []
     assert bench.reports == ()
-    assert bench.gathered
+    assert bench.has_synced
 
 
 async def test_after_a_rendering_those_behind_are_polled_until_they_have_it(bench: Bench) -> None:
@@ -351,11 +351,11 @@ async def test_pods_that_go_before_they_were_polled_keep_nobody_waiting(bench: B
     async with bench.running():
         bench.pods(pod())
         await bench.clock.advance(1.0)
-        assert not bench.poller.gathered("shop", "default")
+        assert not bench.poller.has_synced("shop", "default")
         assert bench.changed == []
         bench.pods()
         await bench.clock.advance(1.0)
-        assert bench.poller.gathered("shop", "default")
+        assert bench.poller.has_synced("shop", "default")
         assert len(bench.changed) == 1
 
 
