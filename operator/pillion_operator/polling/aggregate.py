@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pillion_operator.polling.reports import Answer, DeliveryResult, QueueReport, Unreachable
+from pillion_operator.polling.reports import Answer, DelivererReport, DeliveryResult, QueueReport
 
+_SUCCESS = DeliveryResult.SUCCESS
 #: Its detail, or the gateway and the detail.
 _Failure = TypeVar("_Failure", str, tuple[str, str])
 
@@ -25,7 +26,6 @@ class DestinationDelivery:
     #: Depth divided by capacity, of the fullest queue.
     fullest: float = 0.0
     oldest_indication_time: float | None = None
-    last_attempt_time: float | None = None
     last_result: DeliveryResult | None = None
     next_attempt_time: float | None = None
     #: When the first indication is discarded if nothing more is delivered.
@@ -33,16 +33,12 @@ class DestinationDelivery:
     #: Indications discarded undelivered since the deliverers started, and the time of the last.
     discarded: int = 0
     last_discard_time: float | None = None
-    #: Deliverers by their last attempt: failed, succeeded, none made.
+    #: Deliverers whose last attempt failed, and succeeded.
     failing: int = 0
     delivering: int = 0
-    idle: int = 0
     #: Deliverers that hold it, and why, the most frequent first.
     held: int = 0
     holds: tuple[tuple[str, int], ...] = ()
-    suspended: int = 0
-    #: Deliverers that still deliver its queue after its removal.
-    draining: int = 0
     #: How attempts failed and at how many deliverers, the most frequent first.
     details: tuple[tuple[str, int], ...] = ()
     #: Deliverers that relay to a gateway. Their queues count above, but reaching the gateway says
@@ -58,26 +54,16 @@ class DestinationDelivery:
 NOTHING = DestinationDelivery()
 
 
-def delivery_of(destination: str, answers: Iterable[Answer]) -> DestinationDelivery:
-    queues, unreachable = [], 0
-    for answer in answers:
-        if isinstance(answer, Unreachable):
-            unreachable += 1
-        elif (queue := answer.queues.get(destination)) is not None:
-            queues.append(queue)
-    return _summed_up(queues, unreachable)
+def delivery_of(destination: str, answers: Sequence[Answer]) -> DestinationDelivery:
+    reports = [answer for answer in answers if isinstance(answer, DelivererReport)]
+    queues = [report.queues[destination] for report in reports if destination in report.queues]
+    return _summed_up(queues, len(answers) - len(reports))
 
 
-def deliveries(answers: Iterable[Answer]) -> Mapping[str, DestinationDelivery]:
-    queues: dict[str, list[QueueReport]] = {}
-    unreachable = 0
-    for answer in answers:
-        if isinstance(answer, Unreachable):
-            unreachable += 1
-            continue
-        for name, queue in answer.queues.items():
-            queues.setdefault(name, []).append(queue)
-    return {name: _summed_up(queues[name], unreachable) for name in sorted(queues)}
+def deliveries(answers: Sequence[Answer]) -> Mapping[str, DestinationDelivery]:
+    reports = (answer for answer in answers if isinstance(answer, DelivererReport))
+    names = sorted({name for report in reports for name in report.queues})
+    return {name: delivery_of(name, answers) for name in names}
 
 
 def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDelivery:
@@ -87,7 +73,6 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
     failing = [queue for queue in direct if queue.failing]
     not_relaying = [queue for queue in relays if queue.failing]
     held = [queue for queue in direct if queue.hold is not None]
-    idle = sum(queue.last_result is None and queue.hold is None for queue in direct)
     return DestinationDelivery(
         deliverers=len(queues),
         unreachable=unreachable,
@@ -95,23 +80,19 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
         high_water=max((queue.high_water for queue in queues), default=0),
         fullest=max((q.depth / q.capacity for q in queues if q.capacity), default=0.0),
         oldest_indication_time=_earliest(queue.oldest_indication_time for queue in queues),
-        last_attempt_time=None if latest is None else latest.last_attempt_time,
         last_result=None if latest is None else latest.last_result,
         next_attempt_time=_earliest(queue.next_attempt_time for queue in direct),
         first_loss_due_time=_earliest(queue.first_loss_due_time for queue in queues),
         discarded=sum(queue.discarded for queue in queues),
         last_discard_time=_latest(queue.last_discard_time for queue in queues),
         failing=len(failing),
-        delivering=len(direct) - len(failing) - len(held) - idle,
-        idle=idle,
+        delivering=sum(queue.hold is None and queue.last_result is _SUCCESS for queue in direct),
         held=len(held),
         holds=_by_number(f"{queue.hold}: {queue.hold_detail}" for queue in held),
-        suspended=sum(queue.suspended for queue in queues),
-        draining=sum(queue.draining for queue in queues),
         details=_by_number(queue.last_detail for queue in failing if queue.last_detail),
         relays=len(relays),
         relays_failing=len(not_relaying),
-        relays_delivering=sum(queue.last_result is DeliveryResult.SUCCESS for queue in relays),
+        relays_delivering=sum(queue.last_result is _SUCCESS for queue in relays),
         relay_details=_by_number((q.relay_to or "", q.last_detail) for q in not_relaying),
     )
 

@@ -45,14 +45,6 @@ UNREACHABLE = "DeliverersUnreachable"
 NOTHING_SENT = "NothingSent"
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """The condition, and the seconds until time alone makes it True; None: it does not."""
-
-    condition: Condition
-    due_again: float | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationFacts:
     suspended: bool
@@ -85,9 +77,10 @@ def judge_delivery(
     now: float,
 ) -> DeliveryVerdict:
     """``now`` is in seconds since the epoch; the live conditions provide hysteresis."""
-    live = list(live_conditions or ())
-    backlog = _backlog(delivery, facts, live, now)
-    conditions = [_delivering(delivery, facts), backlog.condition, _unreachable(delivery, facts)]
+    backlogged, due_again = _backlogged(
+        delivery, facts, live=find_condition(live_conditions, "Backlogged"), now=now
+    )
+    conditions = [_delivering(delivery, facts), backlogged, _unreachable(delivery, facts)]
     relaying = relay_condition(delivery)
     if relaying is not None:
         conditions.append(relaying)
@@ -97,7 +90,7 @@ def judge_delivery(
     return DeliveryVerdict(
         conditions=tuple(conditions),
         fields=_fields(delivery),
-        due_again=backlog.due_again,
+        due_again=due_again,
         drained=drained,
     )
 
@@ -141,7 +134,7 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
             "Delivering",
             "False",
             "ListenerFailing",
-            f"The last attempts of {how_many} failed: {_how(delivery)}. They are repeated."
+            f"The last attempts of {how_many} failed: {_ways(delivery.details)}. They are repeated."
             + _silent(delivery),
         )
     if not delivery.delivering:
@@ -172,7 +165,7 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
             kind,
             "True",
             "AttemptsFail",
-            f"No deliverer that tried gets anything through: {_how(delivery)}. "
+            f"No deliverer that tried gets anything through: {_ways(delivery.details)}. "
             "Look at the listener, its address, and what lies between." + _silent(delivery),
         )
     if delivery.held and not delivery.delivering:
@@ -196,10 +189,6 @@ def _silent(delivery: DestinationDelivery) -> str:
     return " Some deliverers cannot be reached by the operator." if delivery.unreachable else ""
 
 
-def _how(delivery: DestinationDelivery) -> str:
-    return _ways(delivery.details)
-
-
 def _ways(details: tuple[tuple[str, int], ...]) -> str:
     ways = [
         f"{detail} ({number} deliverer{'' if number == 1 else 's'})"
@@ -208,23 +197,6 @@ def _ways(details: tuple[tuple[str, int], ...]) -> str:
     if len(details) > _MOST_DETAILS:
         ways.append("and in other ways")
     return ", ".join(ways) or "they did not say how"
-
-
-def _backlog(
-    delivery: DestinationDelivery,
-    facts: DestinationFacts,
-    live: list[Mapping[str, Any]],
-    now: float,
-) -> Backlog:
-    unknown = _nothing_known(delivery)
-    if unknown is not None:
-        return Backlog(Condition("Backlogged", "Unknown", *unknown), None)
-    return backlogged(
-        delivery,
-        retry_interval=facts.retry_interval,
-        live=find_condition(live, "Backlogged"),
-        now=now,
-    )
 
 
 def _draining(delivery: DestinationDelivery, *, drained: bool) -> Condition:
@@ -270,42 +242,37 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
     return fields
 
 
-def backlogged(
+def _backlogged(
     delivery: DestinationDelivery,
+    facts: DestinationFacts,
     *,
-    retry_interval: float,
     live: Mapping[str, Any] | None,
     now: float,
-) -> Backlog:
-    """``live`` is the condition so far."""
-    limit = max(LEAST_AGE, INTERVALS * retry_interval)
+) -> tuple[Condition, float | None]:
+    """The condition, and the seconds until time alone makes it True; None: it does not. ``live`` is
+    the condition so far."""
+    kind = "Backlogged"
+    unknown = _nothing_known(delivery)
+    if unknown is not None:
+        return Condition(kind, "Unknown", *unknown), None
+    limit = max(LEAST_AGE, INTERVALS * facts.retry_interval)
     oldest = delivery.oldest_indication_time
     age = 0.0 if oldest is None else now - oldest
     held = live is not None and live.get("status") == "True"
     # A backlog keeps its reason while that holds, and only then changes to the other.
     by_queue = held and live is not None and live.get("reason") == _QUEUE
     if delivery.fullest >= (FULL_NO_MORE if by_queue else FULL):
-        return Backlog(
-            Condition(
-                "Backlogged",
-                "True",
-                _QUEUE,
-                f"A deliverer's queue is filled by {FULL:.0%} or more (until it is below "
-                f"{FULL_NO_MORE:.0%}). Beyond queueSize, queueFullPolicy says what happens.",
-            ),
-            None,
+        message = (
+            f"A deliverer's queue is filled by {FULL:.0%} or more (until it is below "
+            f"{FULL_NO_MORE:.0%}). Beyond queueSize, queueFullPolicy says what happens."
         )
+        return Condition(kind, "True", _QUEUE, message), None
     if oldest is not None and age >= (limit * OLD_NO_MORE if held else limit):
-        return Backlog(
-            Condition(
-                "Backlogged",
-                "True",
-                _AGE,
-                f"The oldest indication waits for {limit:g} seconds or more (until it is less "
-                "than half of that). See Delivering for why.",
-            ),
-            None,
+        message = (
+            f"The oldest indication waits for {limit:g} seconds or more (until it is less "
+            "than half of that). See Delivering for why."
         )
-    due = None if oldest is None else max(0.0, limit - age)
+        return Condition(kind, "True", _AGE, message), None
     message = "What comes is delivered before it is old and before its queue is nearly full."
-    return Backlog(Condition("Backlogged", "False", "KeepingUp", message), due)
+    due = None if oldest is None else max(0.0, limit - age)
+    return Condition(kind, "False", "KeepingUp", message), due

@@ -42,7 +42,7 @@ class RemovalRule:
     begun_anew: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SubscriptionVerdict:
     state: State
     #: For a condition in the status, from which a later verdict takes them.
@@ -63,12 +63,12 @@ def judge_subscription(
     current configuration: an older one may still report what the user has just fixed."""
     spec: Mapping[str, Any] = subscription.get("spec") or {}
     if subscription["metadata"].get("deletionTimestamp"):
-        return _end(State.REMOVED, "Deleted", "It is being deleted.")
+        return SubscriptionVerdict(State.REMOVED, "Deleted", "It is being deleted.")
     identity = identity_of(subscription)
     remaining = _remaining(spec, identity, now)
     if remaining is not None and remaining <= 0:
         seconds = spec["subscriptionDurationSeconds"]
-        return _end(
+        return SubscriptionVerdict(
             State.EXPIRED,
             "Expired",
             f"Its subscriptionDurationSeconds, {seconds}, are over. "
@@ -76,10 +76,10 @@ def judge_subscription(
         )
     if spec.get("subscriptionState") == "Disabled":
         message = "spec.subscriptionState is Disabled. Set it to Enabled to have it deliver."
-        return _end(State.DISABLED, "Disabled", message, due_again=remaining)
-    stopped = _kept(subscription) or _fatal(subscription, ended)
+        return SubscriptionVerdict(State.DISABLED, "Disabled", message, remaining)
+    stopped = _ended_before(subscription) or _fatal(subscription, ended)
     if stopped is not None:
-        return _end(*stopped, due_again=remaining)
+        return SubscriptionVerdict(*stopped, remaining)
     return _by_removal(removal, remaining=remaining, now=now)
 
 
@@ -96,14 +96,10 @@ def _by_removal(
                 "Its listener has failed for subscriptionRemovalTimeIntervalSeconds, "
                 f"{removal.interval:g}, and subscriptionRemovalAction is {removal.action}. {_AGAIN}"
             )
-            return _end(action, LISTENER_FAILING, message, due_again=remaining)
+            return SubscriptionVerdict(action, LISTENER_FAILING, message, remaining)
         dues.append(wait)
-    return SubscriptionVerdict(
-        state=State.ENABLED,
-        reason="Enabled",
-        message="Indications are delivered for it.",
-        due_again=min(dues, default=None),
-    )
+    message = "Indications are delivered for it."
+    return SubscriptionVerdict(State.ENABLED, "Enabled", message, min(dues, default=None))
 
 
 def _remaining(spec: Mapping[str, Any], identity: Mapping[str, Any], now: float) -> float | None:
@@ -126,12 +122,11 @@ def begins_anew(subscription: Object) -> bool:
     return accepted is None or accepted.get("observedGeneration") != generation
 
 
-def _kept(subscription: Object) -> tuple[State, str, str] | None:
+def _ended_before(subscription: Object) -> tuple[State, str, str] | None:
     """The end in its status, unless the user has changed the spec since."""
     status: Mapping[str, Any] = subscription.get("status") or {}
-    if status.get("subscriptionState") not in (State.DISABLED, State.REMOVED):
-        return None
-    if begins_anew(subscription):
+    ended = status.get("subscriptionState") in (State.DISABLED, State.REMOVED)
+    if not ended or begins_anew(subscription):
         return None
     state = State(status["subscriptionState"])
     for condition in status.get("conditions") or ():
@@ -154,9 +149,3 @@ def _fatal(subscription: Object, ended: Iterable[SubscriptionEnd]) -> tuple[Stat
             )
             return action, FATAL_ERROR, message
     return None
-
-
-def _end(
-    state: State, reason: str, message: str, *, due_again: float | None = None
-) -> SubscriptionVerdict:
-    return SubscriptionVerdict(state=state, reason=reason, message=message, due_again=due_again)
