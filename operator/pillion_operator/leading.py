@@ -19,15 +19,14 @@ from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.destination import DestinationReconciler
 from pillion_operator.controllers.filter_and_subscription import (
     SubscriptionReconciler,
-    Subscriptions,
     reconcile_filter,
 )
-from pillion_operator.controllers.lost_deliveries import Losses
+from pillion_operator.controllers.lost_deliveries import LostDeliveries
 from pillion_operator.controllers.service import ConfigurationReconciler
 from pillion_operator.controllers.service_status import ServiceStatusReconciler
 from pillion_operator.controllers.states import SERVICE_STATUS, ServiceStates, status_of
 from pillion_operator.controllers.status_writer import StatusWriter
-from pillion_operator.controllers.triggers import DeliveryNews, labelled, triggered
+from pillion_operator.controllers.triggers import DeliveryChanges, labelled, triggered
 from pillion_operator.controllers.worker import Engine, WorkQueue
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.evaluation.judging import Judge
@@ -84,7 +83,9 @@ class Leader:
             clock=clock,
             dropped=metrics.events_dropped.inc,
         )
-        self._losses = Losses(store=store, recorder=self._recorder, metrics=metrics, clock=clock)
+        self._lost = LostDeliveries(
+            store=store, recorder=self._recorder, metrics=metrics, clock=clock
+        )
         self._missed = MissedInjections(
             api=api,
             services=self._services,
@@ -177,7 +178,7 @@ class Leader:
                 repaired=self._repaired,
             ),
             deliverers=self._poller(
-                client, key, lambda namespace, name: news.heard(Key(SERVICE, namespace, name))
+                client, key, lambda namespace, name: changes.enqueue(Key(SERVICE, namespace, name))
             ),
             refresher=KubeletRefresher(
                 self._api,
@@ -202,7 +203,7 @@ class Leader:
             ),
             token_key=key,
         )
-        news = DeliveryNews(context)
+        changes = DeliveryChanges(context)
         return context
 
     def _poller(self, client: Client, key: bytes, on_change: Callable[[str, str], None]) -> Poller:
@@ -224,7 +225,7 @@ class Leader:
         self._metrics.poll_seconds.observe(seconds)
 
     def _engine(self, context: Context) -> Engine:
-        subscriptions = Subscriptions(context)
+        subscriptions = SubscriptionReconciler(context)
         services = ConfigurationReconciler(context, ended=subscriptions.is_over)
         self._store.subscribe(services.follow)
         return Engine(
@@ -234,7 +235,7 @@ class Leader:
                 SERVICE_STATUS: ServiceStatusReconciler(context).reconcile,
                 DESTINATION: DestinationReconciler(context).reconcile,
                 FILTER: partial(reconcile_filter, context),
-                SUBSCRIPTION: SubscriptionReconciler(context, subscriptions).reconcile,
+                SUBSCRIPTION: subscriptions.reconcile,
             },
             metrics=self._metrics,
             clock=self._clock,
@@ -281,7 +282,7 @@ class Leader:
             there = None if pod is None else self._store.get(key_of(pod))
             # One that exists and has not ended has merely lost its label.
             if there is None or has_ended(there) or uid_of(there) != departure.uid:
-                self._losses.tell(service, departure, pod=pod)
+                self._lost.report(service, departure, pod=pod)
 
     def _repaired(self, repair: Repair) -> None:
         kind, metadata = repair.body["kind"], repair.body["metadata"]

@@ -15,6 +15,7 @@ from pillion_operator.controllers.worker import WorkQueue
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import References
+from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.events import EventRecorder
 from pillion_operator.injection.missed import MissedInjections
 from pillion_operator.polling.poller import Poller
@@ -61,6 +62,11 @@ class Context:
 
     def reports(self, service: Key) -> list[DelivererReport]:
         return [one for one in self.answers(service) if isinstance(one, DelivererReport)]
+
+    def evaluations(self, services: Iterable[Key]) -> dict[str, ServiceEvaluation]:
+        """By service; without those that are not evaluated yet."""
+        states = {service.name: self.states.get(service) for service in services}
+        return {name: state.evaluation for name, state in states.items() if state is not None}
 
     def has_synced(self, services: Iterable[Key]) -> bool:
         """Whether the reports are newer than the statuses of an earlier leader."""

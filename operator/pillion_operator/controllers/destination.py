@@ -26,20 +26,6 @@ LONGEST_DRAIN = 86_400.0
 #: Minimum seconds, however short the lifetime of indications.
 SHORTEST_DRAIN = 60.0
 
-#: Status fields that only deliverers report.
-_TOLD = (
-    "depth",
-    "highWater",
-    "oldestIndicationTime",
-    "lastResult",
-    "nextAttemptTime",
-    "firstLossDueTime",
-    "discarded",
-    "lastDiscardTime",
-    "deliverers",
-    "relays",
-)
-
 
 class DestinationReconciler:
     def __init__(self, context: Context) -> None:
@@ -52,7 +38,7 @@ class DestinationReconciler:
             return
         services = services_of(self._context, key)
         delivery = self._judge(body, services)
-        if not await self._hold(body, drained=delivery.drained):
+        if not await self._set_finalizer(body, drained=delivery.drained):
             return
         body = self._context.store.get(key)
         verdict = verdict_of(self._context, body, services) if body is not None else None
@@ -70,7 +56,7 @@ class DestinationReconciler:
                 *delivery.conditions,
                 *self._identifiers(body),
                 *self._same_place(key, services),
-                *self._retry(body, services, accepted=verdict.accepted),
+                *(self._retry(body, services) if verdict.accepted else []),
             ],
             delivery.fields,
         )
@@ -83,25 +69,22 @@ class DestinationReconciler:
             services = [Key(SERVICE, key.namespace, name) for name in sorted(names)]
         answers = [one for service in services for one in self._context.answers(service)]
         delivery = delivery_of(key.name, answers)
-        asked = self._context.has_synced(services)
+        synced = self._context.has_synced(services)
+        evaluations = self._context.evaluations(services)
+        reasons = (evaluation.held.get(key.name) for evaluation in evaluations.values())
         verdict = judge_delivery(
             delivery,
             DestinationFacts(
                 suspended=bool((body.get("spec") or {}).get("suspended")),
-                held=next(filter(None, (self._held(key, one) for one in services)), None),
+                held=next(filter(None, reasons), None),
                 retry_interval=self._retry_interval(body, services),
                 draining=draining,
-                removed_everywhere=draining and asked and self._removed(key, services),
+                removed_everywhere=draining and synced and self._removed(key, services),
             ),
-            live_conditions=_status(body).get("conditions"),
+            live_conditions=(body.get("status") or {}).get("conditions"),
             now=self._context.clock.time(),
         )
-        return verdict if asked else _as_told_before(body, verdict)
-
-    def _held(self, key: Key, service: Key) -> str | None:
-        """Why it is rendered suspended although its user has not suspended it."""
-        state = self._context.states.get(service)
-        return None if state is None else state.evaluation.held.get(key.name)
+        return verdict if synced else _with_live_status(body, verdict)
 
     def _identifiers(self, body: Object) -> list[Condition]:
         if (body.get("spec") or {}).get("sequenceIdentifiers") != SequenceIdentifiers.SEND:
@@ -111,22 +94,20 @@ class DestinationReconciler:
         return [shared_condition(services)]
 
     def _same_place(self, key: Key, services: Sequence[Key]) -> list[Condition]:
-        states = [self._context.states.get(service) for service in services]
         others = {
             other
-            for state in states
-            if state is not None
-            for other in state.evaluation.same_places.get(key.name, ())
+            for evaluation in self._context.evaluations(services).values()
+            for other in evaluation.same_places.get(key.name, ())
         }
         return [same_place_condition(sorted(others))] if others else []
 
-    def _retry(self, body: Object, services: Sequence[Key], *, accepted: bool) -> list[Condition]:
-        if not accepted:
-            return []
-        found = {service.name: self._context.store.get(service) for service in services}
-        specs = {name: one.get("spec") or {} for name, one in found.items() if one is not None}
-        condition = retry_condition(body.get("spec") or {}, specs)
+    def _retry(self, body: Object, services: Sequence[Key]) -> list[Condition]:
+        condition = retry_condition(body.get("spec") or {}, self._specs(services))
         return [] if condition is None else [condition]
+
+    def _specs(self, services: Sequence[Key]) -> dict[str, Object]:
+        found = {service.name: self._context.store.get(service) for service in services}
+        return {name: one.get("spec") or {} for name, one in found.items() if one is not None}
 
     def _removed(self, key: Key, services: Sequence[Key]) -> bool:
         """Whether every reachable deliverer runs a revision without the destination."""
@@ -150,55 +131,43 @@ class DestinationReconciler:
         retry = (body.get("spec") or {}).get("retry") or {}
         if "intervalSeconds" in retry:
             return float(retry["intervalSeconds"])
-        found = [self._context.store.get(service) for service in services]
-        intervals = [
-            float((service.get("spec") or {}).get("deliveryRetryIntervalSeconds", 30))
-            for service in found
-            if service is not None
-        ]
+        specs = self._specs(services).values()
+        intervals = (float(spec.get("deliveryRetryIntervalSeconds", 30)) for spec in specs)
         return max(intervals, default=30.0)
 
-    async def _hold(self, body: Object, *, drained: bool) -> bool:
+    async def _set_finalizer(self, body: Object, *, drained: bool) -> bool:
         """Set or remove the finalizer; return False if that removes the resource."""
-        finalizers = _finalizers(body)
-        held = DRAIN_FINALIZER in finalizers
+        finalizers = body["metadata"].get("finalizers") or ()
+        deleted, present = being_deleted(body), DRAIN_FINALIZER in finalizers
         wanted = (body.get("spec") or {}).get("removalPolicy") == "Drain"
-        if being_deleted(body):
-            if not held:
-                return True
-            overdue = self._overdue(body)
-            if wanted and not drained and overdue is None:
-                return True
-            if wanted and not drained and overdue is not None:
-                self._context.recorder.publish(
-                    body,
-                    type="Warning",
-                    reason="DrainAbandoned",
-                    note=overdue,
-                    action="Reconcile",
-                )
-            await self._finalize(body, [name for name in finalizers if name != DRAIN_FINALIZER])
-            return False
-        if wanted and not held:
-            await self._finalize(body, [*finalizers, DRAIN_FINALIZER])
-        elif held and not wanted:
-            await self._finalize(body, [name for name in finalizers if name != DRAIN_FINALIZER])
-        return True
+        if deleted:
+            wanted = wanted and present and not drained and not self._is_overdue(body)
+        if wanted != present:
+            others = [name for name in finalizers if name != DRAIN_FINALIZER]
+            await self._patch(body, [*others, DRAIN_FINALIZER] if wanted else others)
+        return not deleted or wanted == present
 
-    def _overdue(self, body: Object) -> str | None:
+    def _is_overdue(self, body: Object) -> bool:
+        """Whether it has drained for as long as it may; reports it, or looks again then."""
         began = seconds_of(body["metadata"]["deletionTimestamp"]) or 0.0
         lifetime = (body.get("spec") or {}).get("indicationLifetimeSeconds")
-        patience = min(float(lifetime), LONGEST_DRAIN) if lifetime else LONGEST_DRAIN
-        remaining = began + max(patience, SHORTEST_DRAIN) - self._context.clock.time()
+        timeout = min(float(lifetime), LONGEST_DRAIN) if lifetime else LONGEST_DRAIN
+        timeout = max(timeout, SHORTEST_DRAIN)
+        remaining = began + timeout - self._context.clock.time()
         if remaining > 0:
             self._context.requeue(key_of(body), remaining)
-            return None
-        return (
-            f"It was held for {max(patience, SHORTEST_DRAIN):g} s to be drained, and is not. "
-            "Deliverers go on with what they hold."
+            return False
+        self._context.recorder.publish(
+            body,
+            type="Warning",
+            reason="DrainAbandoned",
+            note=f"It was held for {timeout:g} s to be drained, and is not. Deliverers go on with "
+            "what they hold.",
+            action="Reconcile",
         )
+        return True
 
-    async def _finalize(self, body: Object, finalizers: list[str]) -> None:
+    async def _patch(self, body: Object, finalizers: list[str]) -> None:
         metadata = body["metadata"]
         # The version protects a finalizer that others set meanwhile.
         patch = {
@@ -215,18 +184,9 @@ class DestinationReconciler:
         self._context.store.put(answer)
 
 
-def _finalizers(body: Object) -> list[str]:
-    return list(body["metadata"].get("finalizers") or ())
-
-
-def _status(body: Object) -> Mapping[str, Any]:
+def _with_live_status(body: Object, verdict: DeliveryVerdict) -> DeliveryVerdict:
+    """Take what only deliverers can tell from the live status, before they are polled."""
     status: Mapping[str, Any] = body.get("status") or {}
-    return status
-
-
-def _as_told_before(body: Object, verdict: DeliveryVerdict) -> DeliveryVerdict:
-    """Complete a verdict by the live status while nobody could be asked."""
-    status = _status(body)
     before = [
         Condition(one["type"], one["status"], one["reason"], one["message"])
         for one in status.get("conditions") or ()
@@ -234,11 +194,12 @@ def _as_told_before(body: Object, verdict: DeliveryVerdict) -> DeliveryVerdict:
     ]
     if not before:
         return verdict
-    told = {condition.type for condition in before}
-    rest = [condition for condition in verdict.conditions if condition.type not in told]
+    types = {condition.type for condition in before}
+    rest = [condition for condition in verdict.conditions if condition.type not in types]
+    others = ("conditions", "observedGeneration")
     return replace(
         verdict,
         conditions=(*before, *rest),
-        fields={name: status[name] for name in _TOLD if name in status},
+        fields={name: value for name, value in status.items() if name not in others},
         drained=False,
     )

@@ -1,7 +1,7 @@
 """The reconciles of filters and subscriptions: they write statuses."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pillion_operator.clock import Clock
@@ -14,7 +14,12 @@ from pillion_operator.controllers.readiness import (
     services_of,
     verdict_of,
 )
-from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    SERVICE,
+    destination_ref,
+    service_of,
+)
 from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
@@ -23,7 +28,6 @@ from pillion_operator.status.delivery import failing_since
 from pillion_operator.status.subscription import (
     RemovalRule,
     State,
-    SubscriptionVerdict,
     begins_anew,
     judge_subscription,
 )
@@ -40,7 +44,7 @@ _MISSING = frozenset(
 )
 
 
-class Patience:
+class MissingReferenceDelay:
     """Delays the report that a subscription's reference is missing.
 
     ``kubectl apply`` of a folder often applies subscriptions before what they name; an immediate
@@ -82,9 +86,8 @@ async def reconcile_filter(context: Context, key: Key) -> None:
     verdict = verdict_of(context, body, services)
     found = verdict and conditions(context, body, verdict, services)
     if found:
-        states = {service.name: context.states.get(service) for service in services}
-        known = {name: state.evaluation for name, state in states.items() if state is not None}
-        found = [*found, *_last_good(key.name, known), *_unknown(key.name, known)]
+        evaluations = context.evaluations(services)
+        found += [*_last_good(key.name, evaluations), *_unknown(key.name, evaluations)]
         await context.statuses.write(body, found, {})
 
 
@@ -113,25 +116,46 @@ def _unknown(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[C
         yield Condition("ClassUnknown", "True", "NotDeclared", " ".join(messages))
 
 
-class Subscriptions:
+class SubscriptionReconciler:
     def __init__(self, context: Context) -> None:
         self._context = context
         #: When subscriptions restarted after an end (seconds since the epoch), and by which
         #: generation.
         self._begun: dict[Key, tuple[int, float]] = {}
+        self._delay = MissingReferenceDelay(clock=context.clock)
+        context.store.subscribe(self._delay.follow)
 
-    def forget(self, key: Key) -> None:
-        self._begun.pop(key, None)
-
-    def verdict(self, body: Object) -> SubscriptionVerdict:
-        namespace = body["metadata"]["namespace"]
-        service = Key(SERVICE, namespace, service_of(body))
-        return judge_subscription(
+    async def reconcile(self, key: Key) -> None:
+        context = self._context
+        body = context.store.get(key)
+        if body is None:
+            self._begun.pop(key, None)
+            return
+        service = Key(SERVICE, key.namespace, service_of(body))
+        verdict = verdict_of(context, body, [service])
+        if verdict is None:
+            return
+        if (wait := self._delay.wait(key, verdict)) > 0:
+            context.requeue(key, wait)
+            return
+        gateway = gateway_of(body, store=context.store)
+        services = [service] if gateway is None else [service, gateway]
+        over = judge_subscription(
             body,
             removal=self._removal(body, service),
-            ended=self._ended(service, gateway_of(body, store=self._context.store)),
-            now=self._context.clock.time(),
+            ended=self._ended(services),
+            now=context.clock.time(),
         )
+        if over.due_again is not None:
+            context.requeue(key, over.due_again)
+        if verdict.accepted and over.state is not State.ENABLED:
+            ready = Condition("Ready", "False", over.reason, over.message)
+            found: list[Condition] | None = [accepted_condition(verdict), ready]
+        else:
+            found = conditions(context, body, verdict, services)
+        if found is not None:
+            fields = {"subscriptionState": over.state.value}
+            await context.statuses.write(body, found, fields)
 
     def is_over(self, key: Key) -> bool:
         """Whether nothing is delivered for it: by its spec, time or status.
@@ -146,14 +170,12 @@ class Subscriptions:
         return verdict.state is not State.ENABLED
 
     def _removal(self, body: Object, service: Key) -> RemovalRule:
-        served_by = self._context.store.get(service)
-        resource = (
-            self._context.parsing.parse(served_by).resource if served_by is not None else None
-        )
+        parsed = self._context.namespace(service.namespace).parsed(SERVICE, service.name)
+        resource = None if parsed is None else parsed.resource
         if resource is None or not resource.valid:
             return RemovalRule()
-        name = ((body.get("spec") or {}).get("destinationRef") or {}).get("name", "")
-        destination = self._context.store.get(Key(DESTINATION, service.namespace, name)) or {}
+        named = Key(DESTINATION, service.namespace, destination_ref(body))
+        destination = self._context.store.get(named) or {}
         status: Mapping[str, Any] = destination.get("status") or {}
         return RemovalRule(
             action=resource.spec["subscriptionRemovalAction"],
@@ -169,48 +191,13 @@ class Subscriptions:
             before = self._begun[key] = (generation, self._context.clock.time())
         return None if before is None else before[1]
 
-    def _ended(self, *services: Key | None) -> list[SubscriptionEnd]:
+    def _ended(self, services: Sequence[Key]) -> list[SubscriptionEnd]:
         # An older revision may still report what was fixed meanwhile.
         return [
             ended
             for service in services
-            if service is not None and (state := self._context.states.get(service)) is not None
+            if (state := self._context.states.get(service)) is not None
             for report in self._context.reports(service)
             if report.revision == state.rollout.revision
             for ended in report.ended
         ]
-
-
-class SubscriptionReconciler:
-    def __init__(self, context: Context, subscriptions: Subscriptions) -> None:
-        self._context = context
-        self._subscriptions = subscriptions
-        self._patience = Patience(clock=context.clock)
-        context.store.subscribe(self._patience.follow)
-
-    async def reconcile(self, key: Key) -> None:
-        context = self._context
-        body = context.store.get(key)
-        if body is None:
-            self._subscriptions.forget(key)
-            return
-        service = Key(SERVICE, key.namespace, service_of(body))
-        verdict = verdict_of(context, body, [service])
-        if verdict is None:
-            return
-        if (wait := self._patience.wait(key, verdict)) > 0:
-            context.requeue(key, wait)
-            return
-        over = self._subscriptions.verdict(body)
-        if over.due_again is not None:
-            context.requeue(key, over.due_again)
-        if verdict.accepted and over.state is not State.ENABLED:
-            ready = Condition("Ready", "False", over.reason, over.message)
-            found: list[Condition] | None = [accepted_condition(verdict), ready]
-        else:
-            gateway = gateway_of(body, store=context.store)
-            services = [service] if gateway is None else [service, gateway]
-            found = conditions(context, body, verdict, services)
-        if found is not None:
-            fields = {"subscriptionState": over.state.value}
-            await context.statuses.write(body, found, fields)

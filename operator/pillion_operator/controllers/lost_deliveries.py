@@ -24,7 +24,7 @@ _LARGEST_COUNT = 2**53
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
 
 
-class Losses:
+class LostDeliveries:
     def __init__(
         self, *, store: Store, recorder: EventRecorder, metrics: Metrics, clock: Clock
     ) -> None:
@@ -33,18 +33,16 @@ class Losses:
         self._metrics = metrics
         self._clock = clock
 
-    def tell(self, service: Key, departure: Departure, *, pod: Object | None) -> None:
+    def report(self, service: Key, departure: Departure, *, pod: Object | None) -> None:
         """Report a deliverer that is gone; ``pod`` is the last known state of its pod."""
         if pod is not None and outlives(pod):
             return
-        found = None if pod is None else left_behind(pod)
-        left = None if found is None else found[0]
-        lost = sum(departure.pending.values()) if left is None else left
+        exact = None if pod is None else left_behind(pod)
+        lost = sum(departure.pending.values()) if exact is None else exact[0]
         if not lost:
             return
         self._metrics.lost_pending.labels(service.namespace, service.name).inc(lost)
-        places = {} if found is None else found[1]
-        note = self._note(departure, left=left, places=places, lost=lost)
+        note = self._note(departure, lost=lost, destinations=None if exact is None else exact[1])
         logger.warning(
             "%s %s: %s",
             service,
@@ -56,29 +54,28 @@ class Losses:
                 "service": service.name,
                 "pod": departure.pod,
                 "pending": lost,
-                "exact": left is not None,
+                "exact": exact is not None,
             },
         )
         body = self._store.get(service)
         if body is not None:
             self._recorder.publish(
-                body,
-                type="Warning",
-                reason="DelivererLost",
-                note=note,
-                action="Observe",
+                body, type="Warning", reason="DelivererLost", note=note, action="Observe"
             )
 
     def _note(
-        self, departure: Departure, *, left: int | None, places: Mapping[str, int], lost: int
+        self, departure: Departure, *, lost: int, destinations: Mapping[str, int] | None
     ) -> str:
+        """``destinations`` are those of the termination message; None without one."""
         where = _named(departure.pending)
-        if left is not None:
-            told = f"Pod {departure.pod} ended, and its volume with it, with {lost} indication(s) "
-            told += "neither delivered nor handed over, as its deliverer said at its end."
-            if places:
-                return f"{told} They are for {_named(places)}."
-            return told + (f" Last seen: {where}." if where else "")
+        if destinations is not None:
+            message = (
+                f"Pod {departure.pod} ended, and its volume with it, with {lost} indication(s) "
+            )
+            message += "neither delivered nor handed over, as its deliverer said at its end."
+            if destinations:
+                return f"{message} They are for {_named(destinations)}."
+            return message + (f" Last seen: {where}." if where else "")
         age = 0.0 if departure.heard is None else max(0.0, self._clock.time() - departure.heard)
         return (
             f"Pod {departure.pod} ended, and its volume with it. When its deliverer last answered, "

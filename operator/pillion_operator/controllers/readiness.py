@@ -199,17 +199,17 @@ def _judged(
         message = "No subscription that is accepted and enabled uses it."
         return Condition("Ready", "True", "NotUsed", message)
     total = DelivererCounts()
-    patience = 0.0
+    grace = 0.0
     now = context.clock.monotonic()
     for service, state in using:
         if running_on(context.answers(service)) != state.running:
             # Newer than what the other objects were judged by; they may differ once it is reported.
             state.running = None
         total += counts(context, service, *state.rollout.revisions_with(key))
-        patience = max(patience, state.rolled_out_at + GRACE - now)
+        grace = max(grace, state.rolled_out_at + GRACE - now)
     condition = ready_condition(total)
-    if condition.status == "False" and patience > 0:
-        return Wait(patience)
+    if condition.status == "False" and grace > 0:
+        return Wait(grace)
     for _, state in using:
         # An object that is not ready is checked again with every report.
         (state.pending.add if condition.status == "False" else state.pending.discard)(key)

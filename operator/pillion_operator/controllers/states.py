@@ -79,7 +79,7 @@ class ServiceState:
     rival: str = ""
     #: Since when writes fail (monotonic); None after a success.
     failing_since: float | None = None
-    #: What the deliverers ran at the last notification (``DeliveryNews``). None: notify in any
+    #: What the deliverers ran at the last notification (``DeliveryChanges``). None: notify in any
     #: case.
     running: frozenset[str | None] | None = None
     pending: set[Key] = field(default_factory=set)

@@ -172,12 +172,12 @@ def _ended(body: Object) -> object:
     return (body.get("status") or {}).get("subscriptionState")
 
 
-class DeliveryNews:
+class DeliveryChanges:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._before: dict[Key, Mapping[str, DestinationDelivery]] = {}
 
-    def heard(self, service: Key) -> None:
+    def enqueue(self, service: Key) -> None:
         namespace, enqueue = service.namespace, self._context.queue.add
         reports = self._context.answers(service)
         now = deliveries(reports)

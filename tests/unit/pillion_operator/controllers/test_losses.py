@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from pillion_operator.controllers.lost_deliveries import Losses
+from pillion_operator.controllers.lost_deliveries import LostDeliveries
 from pillion_operator.events import EventRecorder
 from pillion_operator.polling.poller import Departure
 from pillion_operator.store import Store, slimmed
@@ -30,7 +30,7 @@ class Bench:
         self.clock, self.store, self.recorder = FakeClock(), Store(), Recorder()
         self.metrics = Metrics(version="0")
         self.store.put(service())
-        self.losses = Losses(
+        self.losses = LostDeliveries(
             store=self.store,
             recorder=cast(EventRecorder, self.recorder),
             metrics=self.metrics,
@@ -63,7 +63,7 @@ def test_what_was_last_seen_is_told_counted_and_logged(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "pillion.operator"):
-        bench.losses.tell(SERVICE, seen(bench), pod=pod())
+        bench.losses.report(SERVICE, seen(bench), pod=pod())
     assert bench.counted() == 15
     ((about, kind, note),) = bench.recorder.events
     assert (about, kind) == ("default", "Warning/DelivererLost")
@@ -76,14 +76,14 @@ def test_what_was_last_seen_is_told_counted_and_logged(
 
 @pytest.mark.parametrize("field", ["initContainerStatuses", "containerStatuses"])
 def test_what_the_deliverer_says_at_its_end_counts_instead(bench: Bench, field: str) -> None:
-    bench.losses.tell(SERVICE, seen(bench), pod=ended(json.dumps({"left": 2}), field=field))
+    bench.losses.report(SERVICE, seen(bench), pod=ended(json.dumps({"left": 2}), field=field))
     assert bench.counted() == 2
     assert "2 indication(s) neither delivered nor handed over" in bench.recorder.events[0][2]
 
 
 def test_what_the_deliverer_says_of_each_destination_counts_instead(bench: Bench) -> None:
     said = {"left": 9, "destinations": {"siem": 7, "on-call": 2, "A\x1b": 4, "x": "y"}, "others": 0}
-    bench.losses.tell(SERVICE, seen(bench), pod=ended(json.dumps(said)))
+    bench.losses.report(SERVICE, seen(bench), pod=ended(json.dumps(said)))
     assert bench.counted() == 9
     note = bench.recorder.events[0][2]
     assert note.endswith("as its deliverer said at its end. They are for siem 7, on-call 2.")
@@ -91,16 +91,16 @@ def test_what_the_deliverer_says_of_each_destination_counts_instead(bench: Bench
 
 
 def test_one_that_has_delivered_all_at_its_end_has_lost_nothing(bench: Bench) -> None:
-    bench.losses.tell(SERVICE, seen(bench), pod=ended('{"left": 0}'))
+    bench.losses.report(SERVICE, seen(bench), pod=ended('{"left": 0}'))
     assert bench.counted() is None
     assert bench.recorder.events == []
 
 
 def test_what_it_says_counts_though_it_was_never_seen_to_hold_anything(bench: Bench) -> None:
     never = Departure(pod="p", uid="u", pending={}, heard=None)
-    bench.losses.tell(SERVICE, never, pod=ended('{"left": 7}'))
+    bench.losses.report(SERVICE, never, pod=ended('{"left": 7}'))
     assert bench.counted() == 7
-    bench.losses.tell(SERVICE, never, pod=None)
+    bench.losses.report(SERVICE, never, pod=None)
     assert bench.counted() == 7
 
 
@@ -109,7 +109,7 @@ def test_what_it_says_counts_though_it_was_never_seen_to_hold_anything(bench: Be
     [None, "", "no JSON", "[]", '{"left": -1}', '{"left": true}', '{"left": 1e3}', "[" * 9],
 )
 def test_a_message_that_is_none_leaves_what_was_seen(bench: Bench, message: str | None) -> None:
-    bench.losses.tell(SERVICE, seen(bench), pod=ended(message))
+    bench.losses.report(SERVICE, seen(bench), pod=ended(message))
     assert bench.counted() == 15
 
 
@@ -117,13 +117,13 @@ def test_what_lies_in_a_claim_is_not_lost(bench: Bench) -> None:
     claim = {"name": "pillion-data", "persistentVolumeClaim": {"claimName": "data-0"}}
     for volumes, lost in (([claim], None), ([{"name": "pillion-data", "emptyDir": {}}], 15)):
         body = slimmed({**pod(), "spec": {"volumes": volumes}})
-        bench.losses.tell(SERVICE, seen(bench), pod=body)
+        bench.losses.report(SERVICE, seen(bench), pod=body)
         assert bench.counted() == lost
 
 
 def test_of_a_service_that_is_gone_it_is_still_counted(bench: Bench) -> None:
     bench.store.remove(SERVICE)
-    bench.losses.tell(SERVICE, seen(bench), pod=None)
+    bench.losses.report(SERVICE, seen(bench), pod=None)
     assert bench.counted() == 15
     assert bench.recorder.events == []
 
@@ -132,5 +132,5 @@ def test_a_few_destinations_are_named(bench: Bench) -> None:
     many = Departure(
         pod="p", uid="u", pending={f"d{n}": n for n in range(1, 9)}, heard=bench.clock.time()
     )
-    bench.losses.tell(SERVICE, many, pod=None)
+    bench.losses.report(SERVICE, many, pod=None)
     assert "d8 8, d7 7, d6 6, d5 5, d4 4, …" in bench.recorder.events[0][2]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pillion_operator.controllers.states import ServiceState, ServiceStates, status_of
-from pillion_operator.controllers.triggers import DeliveryNews
+from pillion_operator.controllers.triggers import DeliveryChanges
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED
@@ -59,7 +59,7 @@ class Bench:
             self.store.put(body)
         self.enqueued: list[Key] = []
         self.answers: dict[Key, tuple[Answer, ...]] = {}
-        self.news = DeliveryNews(
+        self.news = DeliveryChanges(
             context_of(
                 store=self.store,
                 references=self.references,
@@ -80,7 +80,7 @@ class Bench:
         """Who is looked at after these answers."""
         self.answers[Key(SERVICE.kind, NAMESPACE, name)] = answers
         self.enqueued.clear()
-        self.news.heard(Key(SERVICE.kind, NAMESPACE, name))
+        self.news.enqueue(Key(SERVICE.kind, NAMESPACE, name))
         return set(self.enqueued)
 
     # what it reads from the poller and of the queue

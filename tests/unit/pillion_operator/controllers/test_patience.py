@@ -7,7 +7,11 @@ from collections import Counter
 import pytest
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.controllers.filter_and_subscription import LONGEST, QUIET, Patience
+from pillion_operator.controllers.filter_and_subscription import (
+    LONGEST,
+    QUIET,
+    MissingReferenceDelay,
+)
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict
 from pillion_operator.store import Change, Key
 from support.operator_fakes import run_virtually
@@ -26,13 +30,13 @@ def came(name: str, namespace: str = "shop", kind: str = "IndicationFilter") -> 
 
 def test_what_is_missing_is_waited_for_until_nothing_more_comes() -> None:
     clock = FakeClock()
-    patience = Patience(clock=clock)
-    assert patience.wait(KEY, MISSING) == QUIET
+    delay = MissingReferenceDelay(clock=clock)
+    assert delay.wait(KEY, MISSING) == QUIET
     clock.skip(QUIET / 2)
-    patience.follow(came("alerts"))
-    assert patience.wait(KEY, MISSING) == QUIET
+    delay.follow(came("alerts"))
+    assert delay.wait(KEY, MISSING) == QUIET
     clock.skip(QUIET)
-    assert patience.wait(KEY, MISSING) == 0
+    assert delay.wait(KEY, MISSING) == 0
 
 
 @pytest.mark.parametrize(
@@ -47,50 +51,53 @@ def test_what_is_missing_is_waited_for_until_nothing_more_comes() -> None:
 )
 def test_what_brings_nothing_new_is_no_reason_to_wait(change: Change) -> None:
     clock = FakeClock()
-    patience = Patience(clock=clock)
-    patience.wait(KEY, MISSING)
+    delay = MissingReferenceDelay(clock=clock)
+    delay.wait(KEY, MISSING)
     clock.skip(QUIET)
-    patience.follow(change)
-    assert patience.wait(KEY, MISSING) == 0
+    delay.follow(change)
+    assert delay.wait(KEY, MISSING) == 0
 
 
 def test_patience_ends_though_something_comes_all_the_time() -> None:
     clock = FakeClock()
-    patience = Patience(clock=clock)
+    delay = MissingReferenceDelay(clock=clock)
     waited = 0.0
-    while patience.wait(KEY, MISSING) > 0:
+    while delay.wait(KEY, MISSING) > 0:
         clock.skip(QUIET / 4)
         waited += QUIET / 4
-        patience.follow(came(f"filter-{waited}"))
+        delay.follow(came(f"filter-{waited}"))
     assert waited == LONGEST
-    patience.follow(came("one more"))
-    assert patience.wait(KEY, MISSING) == 0
+    delay.follow(came("one more"))
+    assert delay.wait(KEY, MISSING) == 0
 
 
 @pytest.mark.parametrize("back", [ACCEPTED, None], ids=["found", "made anew"])
 def test_what_goes_missing_again_is_waited_for_again(back: Verdict | None) -> None:
     clock = FakeClock()
-    patience = Patience(clock=clock)
-    patience.wait(KEY, MISSING)
+    delay = MissingReferenceDelay(clock=clock)
+    delay.wait(KEY, MISSING)
     clock.skip(QUIET)
     if back is None:
-        patience.follow(Change(KEY, SOMETHING, None))
+        delay.follow(Change(KEY, SOMETHING, None))
     else:
-        assert patience.wait(KEY, back) == 0
-    assert patience.wait(KEY, MISSING) == QUIET
+        assert delay.wait(KEY, back) == 0
+    assert delay.wait(KEY, MISSING) == QUIET
 
 
 def test_what_is_wrong_by_itself_is_told_at_once() -> None:
-    assert Patience(clock=FakeClock()).wait(KEY, Verdict(False, "InvalidValue", "No.")) == 0
+    assert (
+        MissingReferenceDelay(clock=FakeClock()).wait(KEY, Verdict(False, "InvalidValue", "No."))
+        == 0
+    )
 
 
 def test_nothing_is_kept_of_namespaces_where_it_is_quiet() -> None:
     clock = FakeClock()
-    patience = Patience(clock=clock)
+    delay = MissingReferenceDelay(clock=clock)
     for number in range(100):
-        patience.follow(came("alerts", namespace=f"namespace-{number}"))
+        delay.follow(came("alerts", namespace=f"namespace-{number}"))
         clock.skip(QUIET)
-    assert len(patience._newest) == 1
+    assert len(delay._newest) == 1
 
 
 def subscribe(world: World, name: str) -> None:
