@@ -91,12 +91,9 @@ class Store:
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def put(self, body: Object) -> bool:
-        """Store an object from a watch or an answer; return whether it was new. A watch that was
-        cut may repeat older states."""
-        return self._put(body, older_too=False)
-
-    def _put(self, body: Object, *, older_too: bool) -> bool:
+    def put(self, body: Object, *, older_too: bool = False) -> bool:
+        """Store an object from a watch, an answer or a listing; return whether it was new. A watch
+        that was cut may repeat older states, and a restored etcd lists older versions."""
         slim = slimmed(body)
         key = key_of(slim)
         self._touch(key)
@@ -106,21 +103,14 @@ class Store:
         known = self._objects.setdefault((key.kind, key.namespace), {})
         before = known.get(key.name)
         if before is not None:
-            ahead = version_of(slim) - version_of(before)
-            if (ahead == 0 and _same_life(before, slim)) or (ahead < 0 and not older_too):
+            ahead, same = version_of(slim) - version_of(before), uid_of(before) == uid_of(slim)
+            if (ahead == 0 and same) or (ahead < 0 and not older_too):
                 return False
-        if before is not None:
-            slim = self._continued(slim, before)
+            if CONTINUES in before["metadata"] if same else self.takes_up(key):
+                slim = _continuing(slim, identity_of(before))
         known[key.name] = slim
         self._tell(Change(key, before, slim))
         return True
-
-    def _continued(self, body: Object, before: Object) -> Object:
-        if not _same_life(before, body):
-            taken_up = self.takes_up(key_of(body))
-        else:
-            taken_up = CONTINUES in before["metadata"]
-        return _continuing(body, identity_of(before)) if taken_up else body
 
     def continues(self, key: Key, identity: Mapping[str, Any]) -> None:
         """Let an existing object continue an earlier one, unless it continues another."""
@@ -169,8 +159,7 @@ class Store:
         for body in listed:
             key = key_of(body)
             present.add(key)
-            # A restored etcd has older versions.
-            if key not in touched and self._put(body, older_too=True):
+            if key not in touched and self.put(body, older_too=True):
                 wrong.append(key)
         for key in list(self.keys(kind)):
             within = namespaces is None or key.namespace in namespaces
@@ -205,10 +194,6 @@ class Store:
             for (known, namespace), objects in self._objects.items()
             if known == kind and objects
         ]
-
-
-def _same_life(before: Object, after: Object) -> bool:
-    return uid_of(before) == uid_of(after)
 
 
 def _continuing(body: Object, identity: Mapping[str, Any]) -> Object:

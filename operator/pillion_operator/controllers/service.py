@@ -1,7 +1,7 @@
 """The reconcile of an IndicationService: renders and applies the objects of its deliverers."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from pillion_operator.controllers.relay_retention import Lingering
 from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
-from pillion_operator.evaluation.lastgood import LastGood, filters_in
+from pillion_operator.evaluation.lastgood import filters_in
 from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
@@ -179,7 +179,7 @@ class ConfigurationReconciler:
         subscriptions = [key.name for key in self._context.references.subscriptions_to(service)]
         namespace = self._context.namespace(service.namespace)
         surroundings = self._surroundings(service, body, namespace)
-        surroundings = replace(surroundings, last_good=self._last_good(service))
+        surroundings = replace(surroundings, rendered=self._rendered(service))
         ended = {
             name
             for name in (*subscriptions, *surroundings.relayed)
@@ -194,13 +194,13 @@ class ConfigurationReconciler:
             surroundings=surroundings,
         )
 
-    def _last_good(self, service: Key) -> LastGood:
+    def _rendered(self, service: Key) -> Mapping[Key, str]:
         known = self._context.states.get(service)
         if known is not None and known.evaluation.content:
-            return LastGood(known.evaluation.content)
+            return known.evaluation.content
         # The first evaluation, or the first since the service was not accepted.
         rendered = [body for body in self._live(service) if body["kind"] == "Secret"]
-        return LastGood(filters_in(rendered, namespace=service.namespace))
+        return filters_in(rendered, namespace=service.namespace)
 
     def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
         if not is_gateway(body):

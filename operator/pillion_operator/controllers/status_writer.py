@@ -2,7 +2,7 @@
 refusals and of stopped gateways within seconds; frequently changing values, such as depths, at
 intervals."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +12,13 @@ from pillion_operator.cluster.types import Object, our_type
 from pillion_operator.controllers.states import SERVICE_STATUS
 from pillion_operator.evaluation.references import SERVICE
 from pillion_operator.events import EventRecorder
-from pillion_operator.status.conditions import Condition, find_condition, rfc3339, set_conditions
+from pillion_operator.status.conditions import (
+    OUR_TYPES,
+    Condition,
+    find_condition,
+    rfc3339,
+    set_conditions,
+)
 from pillion_operator.store import Change, Key, Store, key_of
 from pillion_sidecar.config.problems import defect
 from pillion_sidecar.config.schema.status import CONDITIONS, ConditionType, Told
@@ -122,20 +128,9 @@ class StatusWriter:
             # Reports of deliverers say nothing of a service that cannot be rendered.
             self._failures[key] = failure
         body = self._store.get(about)
-        if body is None:
-            return
-        live: Mapping[str, Any] = body.get("status") or {}
-        generation = body["metadata"]["generation"]
-        conditions = set_conditions(
-            live.get("conditions") or (),
-            [failure],
-            generation=generation,
-            now=rfc3339(self._clock.time()),
+        if body is not None:
             # The others were not judged, so they stay.
-            ours=(),
-        )
-        wanted = {**live, "observedGeneration": generation, "conditions": conditions}
-        await self._put(body, live, wanted, again_as=key)
+            await self._put(body, [failure], body.get("status") or {}, ours=(), again_as=key)
 
     def succeeded(self, key: Key) -> None:
         self._failures.pop(key, None)
@@ -152,30 +147,32 @@ class StatusWriter:
         failure = self._failures.get(key_of(body))
         if failure is not None:
             conditions = [*(one for one in conditions if one.type != "Ready"), failure]
+        await self._put(body, conditions, fields, ours=OUR_TYPES, again_as=again_as)
+
+    async def _put(
+        self,
+        body: Object,
+        conditions: Sequence[Condition],
+        fields: Mapping[str, Any],
+        *,
+        ours: Collection[str],
+        again_as: Key | None,
+    ) -> None:
+        """``ours``: see ``set_conditions``."""
+        key, now = key_of(body), self._clock.monotonic()
         live: Mapping[str, Any] = body.get("status") or {}
         generation = body["metadata"]["generation"]
         wanted = {
+            **fields,
             "observedGeneration": generation,
             "conditions": set_conditions(
                 live.get("conditions") or (),
                 conditions,
                 generation=generation,
                 now=rfc3339(self._clock.time()),
+                ours=ours,
             ),
-            **fields,
         }
-        await self._put(body, live, wanted, again_as=again_as)
-
-    async def _put(
-        self,
-        body: Object,
-        live: Mapping[str, Any],
-        wanted: Mapping[str, Any],
-        *,
-        again_as: Key | None,
-    ) -> None:
-        key = key_of(body)
-        now = self._clock.monotonic()
         patch = changes(live, wanted, last_written_at=self._written.get(key), now=now)
         if patch is None:
             return
@@ -183,7 +180,16 @@ class StatusWriter:
             self._requeue(again_as or key, patch.seconds)
             return
         # A new object of the same name must not get the status of the old one.
-        if not await self._patch(key, {"metadata": {"uid": body["metadata"]["uid"]}, **patch}):
+        patch["metadata"] = {"uid": body["metadata"]["uid"]}
+        kind = our_type(key.kind)
+        try:
+            answer = await self._api.patch(
+                kind, key.namespace, key.name, patch, subresource="status"
+            )
+        except NotFound:
+            return
+        self._store.put(answer)
+        if self._store.get(key) is None:
             return
         self._written[key] = now
         for transition in transitions(live, wanted):
@@ -194,18 +200,6 @@ class StatusWriter:
                 note=transition.note,
                 action="Reconcile",
             )
-
-    async def _patch(self, key: Key, patch: Mapping[str, Any]) -> bool:
-        """Return whether the object still exists."""
-        kind = our_type(key.kind)
-        try:
-            answer = await self._api.patch(
-                kind, key.namespace, key.name, patch, subresource="status"
-            )
-        except NotFound:
-            return False
-        self._store.put(answer)
-        return self._store.get(key) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from pillion_operator.cluster.types import (
     SERVICE_ACCOUNT,
     STATEFUL_SET,
     Object,
+    ResourceType,
 )
 from pillion_operator.desired.configuration import configuration_secrets
 from pillion_operator.desired.template import (
     placement,
     pod_metadata,
     template_of,
-    volume_mounts,
+    without_empty,
 )
-from pillion_operator.desired.template import volumes as template_volumes
 from pillion_operator.injection.container import (
     INTAKE_PORT,
     INTAKE_PORT_NAME,
@@ -53,12 +53,7 @@ def sidecar_policy(service: Object, *, settings: NetworkSettings) -> tuple[Objec
     labels = {DELIVERER_LABEL: name}
     if settings.sidecars is SidecarPolicy.SPARK_EXECUTORS:
         labels[SPARK_ROLE_LABEL] = "executor"
-    spec = {
-        "podSelector": {"matchLabels": labels},
-        "policyTypes": ["Ingress"],
-        "ingress": [telemetry_rule(settings)],
-    }
-    return ({**managed(NETWORK_POLICY, sidecars(name), service=service), "spec": spec},)
+    return (_ingress_policy(sidecars(name), labels, telemetry_rule(settings), service=service),)
 
 
 def telemetry_rule(settings: NetworkSettings) -> dict[str, Any]:
@@ -97,6 +92,22 @@ def _name(service: Object) -> str:
     return str(service["metadata"]["name"])
 
 
+def _with_spec(kind: ResourceType, name: str, spec: Object, *, service: Object) -> Object:
+    return {**managed(kind, name, service=service), "spec": spec}
+
+
+def _ingress_policy(
+    name: str, labels: Mapping[str, str], *rules: Object, service: Object
+) -> Object:
+    spec = {
+        "podSelector": {"matchLabels": dict(labels)},
+        # Listeners may be anywhere; the namespace's own policies control egress.
+        "policyTypes": ["Ingress"],
+        "ingress": list(rules),
+    }
+    return _with_spec(NETWORK_POLICY, name, spec, service=service)
+
+
 def _pod_labels(service: Object) -> Mapping[str, str]:
     """The labels that select the pods; those of a StatefulSet never change."""
     return {DELIVERER_LABEL: _name(service), **labels_of(_name(service))}
@@ -111,19 +122,11 @@ def _service_account(service: Object) -> Object:
 def _network_policy(service: Object, settings: NetworkSettings) -> Iterator[Object]:
     if not settings.gateways:
         return
-    head = managed(NETWORK_POLICY, gateway(_name(service)), service=service)
-    rules = [
-        # The server also requires a token, because not every network enforces policies.
-        {"from": _publishers(service), "ports": [port(INTAKE_PORT)]},
-        telemetry_rule(settings),
-    ]
-    spec = {
-        "podSelector": {"matchLabels": dict(_pod_labels(service))},
-        # Listeners may be anywhere; the namespace's own policies control egress.
-        "policyTypes": ["Ingress"],
-        "ingress": rules,
-    }
-    yield {**head, "spec": spec}
+    # The server also requires a token, because not every network enforces policies.
+    intake = {"from": _publishers(service), "ports": [port(INTAKE_PORT)]}
+    telemetry = telemetry_rule(settings)
+    name, labels = gateway(_name(service)), _pod_labels(service)
+    yield _ingress_policy(name, labels, intake, telemetry, service=service)
 
 
 def _publishers(service: Object) -> list[Object]:
@@ -139,32 +142,28 @@ def _publishers(service: Object) -> list[Object]:
 
 
 def _budget(service: Object) -> Object:
-    head = managed(POD_DISRUPTION_BUDGET, gateway(_name(service)), service=service)
-    selector = {"matchLabels": dict(_pod_labels(service))}
-    return {**head, "spec": {"maxUnavailable": 1, "selector": selector}}
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(_pod_labels(service))}}
+    return _with_spec(POD_DISRUPTION_BUDGET, gateway(_name(service)), spec, service=service)
 
 
 def _service(service: Object) -> Object:
-    head = managed(SERVICE, gateway(_name(service)), service=service)
-    return {**head, "spec": {"type": "ClusterIP", **_served(service)}}
+    spec = {"type": "ClusterIP", **_served(service)}
+    return _with_spec(SERVICE, gateway(_name(service)), spec, service=service)
 
 
 def _headless_service(service: Object) -> Object:
     """The Service that gives each pod a name of its own."""
-    head = managed(SERVICE, headless(_name(service)), service=service)
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, **_served(service)}
-    return {**head, "spec": spec}
+    return _with_spec(SERVICE, headless(_name(service)), spec, service=service)
 
 
 def _served(service: Object) -> dict[str, Any]:
     ports = [
-        {"name": "intake", "port": INTAKE_PORT, "targetPort": INTAKE_PORT_NAME, "protocol": "TCP"},
-        {
-            "name": "metrics",
-            "port": TELEMETRY_PORT,
-            "targetPort": TELEMETRY_PORT_NAME,
-            "protocol": "TCP",
-        },
+        {"name": name, "targetPort": target, **port(number)}
+        for name, number, target in (
+            ("intake", INTAKE_PORT, INTAKE_PORT_NAME),
+            ("metrics", TELEMETRY_PORT, TELEMETRY_PORT_NAME),
+        )
     ]
     return {"selector": dict(_pod_labels(service)), "ports": ports}
 
@@ -193,7 +192,7 @@ def _stateful_set(service: Object, defaults: DelivererDefaults, *, scaled: bool)
             "whenDeleted": "Retain",
             "whenScaled": "Retain",
         }
-    return {**managed(STATEFUL_SET, gateway(name), service=service), "spec": rendered}
+    return _with_spec(STATEFUL_SET, gateway(name), rendered, service=service)
 
 
 def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
@@ -206,11 +205,11 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
         context |= {"fsGroup": VOLUME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     volumes.append(tls_volume(name))
     template = template_of(spec)
-    volumes += template_volumes(template)
+    volumes += map(without_empty, template.get("volumes") or ())
     container = deliverer_container(
         name, namespace=service["metadata"]["namespace"], spec=spec, defaults=defaults, gateway=True
     )
-    container["volumeMounts"] += volume_mounts(template)
+    container["volumeMounts"] += map(without_empty, template.get("volumeMounts") or ())
     return {
         "serviceAccountName": gateway(name),
         "automountServiceAccountToken": False,

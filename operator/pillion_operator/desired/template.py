@@ -33,10 +33,14 @@ def placement(
     own = {"matchLabels": dict(labels)}
     spread = template.get("topologySpreadConstraints")
     if spread is None:
-        spread = [_softly(_ZONE), _softly(_HOST)]
+        spread = [
+            {"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "ScheduleAnyway"}
+            for topology in (_ZONE, _HOST)
+        ]
     affinity = template.get("affinity")
     if affinity is None:
-        affinity = {"podAntiAffinity": {_PREFERRED: [_weighed({"topologyKey": _HOST})]}}
+        preferred = {"weight": 100, "podAffinityTerm": {"topologyKey": _HOST}}
+        affinity = {"podAntiAffinity": {_PREFERRED: [preferred]}}
     secrets = template.get("imagePullSecrets")
     if secrets is None:
         secrets = [{"name": name} for name in pull_secrets]
@@ -45,38 +49,22 @@ def placement(
         "affinity": _of_neighbours(affinity, own),
         "imagePullSecrets": secrets,
         "nodeSelector": template.get("nodeSelector"),
-        "tolerations": [_without_empty(one) for one in template.get("tolerations") or ()],
+        "tolerations": [without_empty(one) for one in template.get("tolerations") or ()],
         "priorityClassName": template.get("priorityClassName"),
     }
     return {name: value for name, value in fields.items() if value}
 
 
-def volumes(template: Object) -> list[Object]:
-    return [_without_empty(volume) for volume in template.get("volumes") or ()]
-
-
-def volume_mounts(template: Object) -> list[Object]:
-    return [_without_empty(mount) for mount in template.get("volumeMounts") or ()]
-
-
-def _without_empty(fields: Object) -> Object:
+def without_empty(fields: Object) -> Object:
     """Remove ``readOnly: false`` and empty texts, which the API server does not store: they would
     be a permanent difference."""
     return {
-        name: _without_empty(value)
+        name: without_empty(value)
         if isinstance(value, Mapping) and name != "volumeAttributes"
         else value
         for name, value in fields.items()
         if value != "" and not (name == "readOnly" and value is False)
     }
-
-
-def _softly(topology: str) -> Object:
-    return {"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "ScheduleAnyway"}
-
-
-def _weighed(term: Object) -> Object:
-    return {"weight": 100, "podAffinityTerm": term}
 
 
 def _of_pods(term: Object, own: Object) -> Object:

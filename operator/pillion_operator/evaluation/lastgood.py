@@ -16,27 +16,22 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.namespace import Parsed, parse
 from pillion_operator.evaluation.references import FILTER
 from pillion_operator.names import RENDERED, SERVICE_LABEL, UID_ANNOTATION
-from pillion_operator.store import IDENTITY, Key, Store, identity_of, uid_of
+from pillion_operator.store import IDENTITY, Key, Store, identity_of, key_of, uid_of
 from pillion_sidecar.config.rendered import CorruptRevisionError, item_text, items, unpack
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 
-class LastGood:
-    def __init__(self, rendered: Mapping[Key, str] | None = None) -> None:
-        self._rendered = rendered or {}
-
-    def filter(self, body: Object) -> Parsed | None:
-        """None if there is none, or if the filter was created anew since."""
-        key = Key(FILTER, body["metadata"].get("namespace") or "", body["metadata"]["name"])
-        item = self._rendered.get(key)
-        if item is None:
-            return None
-        kept = json.loads(item)
-        if kept["metadata"].get("uid") != identity_of(body).get("uid"):
-            return None
-        parsed = parse(kept)
-        # The same text, so that the revision stays the same.
-        return None if parsed.problems else replace(parsed, item=item)
+def last_good_filter(body: Object, rendered: Mapping[Key, str]) -> Parsed | None:
+    """The rendered version of a filter; None without one, or if it was created anew since."""
+    item = rendered.get(key_of(body))
+    if item is None:
+        return None
+    last = json.loads(item)
+    if last["metadata"].get("uid") != identity_of(body).get("uid"):
+        return None
+    parsed = parse(last)
+    # The same text, so that the revision stays the same.
+    return None if parsed.problems else replace(parsed, item=item)
 
 
 def generation_of(parsed: Parsed) -> int | None:

@@ -96,14 +96,10 @@ def secrets_of(spec: Mapping[str, Any]) -> set[str]:
     return secret_names(LISTENER_DESTINATION.spec, spec)
 
 
-def _url_source(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (spec.get("destinationFrom") or {}).get("secretKeyRef") or {}
-
-
 def url_of(destination: Object) -> str:
     """A normalized URL, or the name and key of the Secret that has it."""
     spec = destination.get("spec") or {}
-    source = _url_source(spec)
+    source = (spec.get("destinationFrom") or {}).get("secretKeyRef") or {}
     if source:
         return f"secret {source.get('name')}/{source.get('key')}"
     url, protocol = str(spec.get("destination") or ""), str(spec.get("protocol"))

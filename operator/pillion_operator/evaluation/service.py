@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import Judge, Judgement
-from pillion_operator.evaluation.lastgood import LastGood, generation_of
+from pillion_operator.evaluation.lastgood import generation_of, last_good_filter
 from pillion_operator.evaluation.mof import MOFRefused, with_mof, with_sources
 from pillion_operator.evaluation.namespace import Namespace, Parsed, being_deleted, parse
 from pillion_operator.evaluation.references import (
@@ -122,7 +122,8 @@ class Surroundings:
     draining: Collection[str] = ()
     #: By the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
-    last_good: LastGood = field(default_factory=LastGood)
+    #: What is rendered now.
+    rendered: Mapping[Key, str] = field(default_factory=dict)
     #: Whether the service's only deliverer is the only one that delivers to a URL.
     sole_deliverer: Callable[[str], bool] = field(default=lambda url: False)
 
@@ -286,7 +287,7 @@ class _Candidate:
         body = self._namespace.body(key.kind, key.name)
         if body is None or key in self._kept:
             return False
-        found = self._around.last_good.filter(body)
+        found = last_good_filter(body, self._around.rendered)
         if found is None:
             return False
         self._kept[key] = found

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.evaluation.lastgood import LastGood, filters_in, recall
+from pillion_operator.evaluation.lastgood import filters_in, last_good_filter, recall
 from pillion_operator.evaluation.namespace import parse
 from pillion_operator.names import RENDERED, SERVICE_LABEL
 from pillion_operator.store import Store, key_of
@@ -128,6 +128,6 @@ def test_the_last_good_version_of_a_filter_is_that_of_the_one_that_it_continues(
     store, text = continuing(filter_of())
     edited = store.get(key_of(filter_of()))
     assert edited is not None
-    kept = LastGood(filters_in([configuration(text)], namespace=NAMESPACE)).filter(edited)
+    kept = last_good_filter(edited, filters_in([configuration(text)], namespace=NAMESPACE))
     assert kept is not None
     assert kept.item == text
