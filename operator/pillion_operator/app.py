@@ -22,7 +22,7 @@ from pillion_operator.cluster.types import OURS, Object
 from pillion_operator.controllers.admission import Admission
 from pillion_operator.definitions import Definitions
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Parsing, Services
+from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.leadership import Leadership
 from pillion_operator.leading import Leader
@@ -250,7 +250,7 @@ class Operator:
         self, api: Api, settings: WebhookSettings, tasks: asyncio.TaskGroup
     ) -> None:
         webhook = InjectingWebhook(
-            services=Services(self._store),
+            services=self._store,
             defaults=self._settings.deliverer,
             operator_namespace=self._settings.namespace,
             clock=self._clock,

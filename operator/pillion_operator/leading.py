@@ -31,7 +31,7 @@ from pillion_operator.controllers.worker import Engine, WorkQueue
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.lastgood import recall
-from pillion_operator.evaluation.namespace import Parsing, Services
+from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
@@ -76,7 +76,6 @@ class Leader:
         self._clock = clock
         loop = asyncio.get_running_loop()
         self._queue: WorkQueue[Key] = WorkQueue(call_later=loop.call_later, time=loop.time)
-        self._services = Services(store)
         self._recorder = EventRecorder(
             api,
             instance=settings.identity,
@@ -88,7 +87,7 @@ class Leader:
         )
         self._missed = MissedInjections(
             api=api,
-            services=self._services,
+            services=store,
             settings=settings,
             clock=clock,
             recorder=self._recorder,
@@ -263,7 +262,8 @@ class Leader:
         if change.after is not None and context.applier.wrote(change.after):
             # The watch shows the operator's own write.
             return
-        for key, delay in triggered(change, context.references, services=self._services.services):
+        services = self._store.all(SERVICE, change.key.namespace).values()
+        for key, delay in triggered(change, context.references, services=services):
             self._queue.add(key, delay=delay)
 
     def _render_all(self) -> None:

@@ -151,11 +151,12 @@ class ListedServices:
         self._namespace = namespace
         self._listed: list[Object] = []
 
-    def namespaces(self) -> list[str]:
-        return [self._namespace]
+    def namespaces(self, kind: str) -> list[str]:
+        return [self._namespace] if kind == SERVICES.kind else []
 
-    def services(self, namespace: str) -> list[Object]:
-        return self._listed if namespace == self._namespace else []
+    def all(self, kind: str, namespace: str) -> dict[str, Object]:
+        found = self._listed if (kind, namespace) == (SERVICES.kind, self._namespace) else []
+        return {one["metadata"]["name"]: one for one in found}
 
     async def make(self, name: str, **deliverer: Any) -> None:
         """Make a service with these fields of ``deliverer``."""

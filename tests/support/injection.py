@@ -59,11 +59,13 @@ class Known:
     def __init__(self, *services: Mapping[str, Any], namespace: str = "shop") -> None:
         self.by_namespace = {namespace: list(services)}
 
-    def namespaces(self) -> Iterable[str]:
+    def namespaces(self, kind: str) -> Iterable[str]:
+        assert kind == "IndicationService"
         return self.by_namespace
 
-    def services(self, namespace: str) -> Iterable[Mapping[str, Any]]:
-        return self.by_namespace.get(namespace, ())
+    def all(self, kind: str, namespace: str) -> Mapping[str, Mapping[str, Any]]:
+        assert kind == "IndicationService"
+        return {one["metadata"]["name"]: one for one in self.by_namespace.get(namespace, ())}
 
 
 def review(body: Mapping[str, Any] | None, **request: Any) -> dict[str, Any]:

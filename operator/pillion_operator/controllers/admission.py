@@ -117,8 +117,8 @@ class Admission:
         opinion = _with(opinion, lacking)
         if not elsewhere:
             return opinion
-        told = tuple(with_sources(warning, spec) for warning in opinion.warnings)
-        return Opinion(opinion.refusal, told)
+        warnings = tuple(with_sources(warning, spec) for warning in opinion.warnings)
+        return Opinion(opinion.refusal, warnings)
 
 
 def _services(around: Namespace) -> Iterator[Resource]:

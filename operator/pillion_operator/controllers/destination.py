@@ -114,8 +114,8 @@ class DestinationReconciler:
         for service in services:
             state, found = self._context.states.get(service), self._context.store.get(service)
             # One that is being deleted is no longer rendered: its deliverers get no new revision.
-            told = found is None or not being_deleted(found)
-            if state is None or (told and key in state.rollout):
+            rendered = found is None or not being_deleted(found)
+            if state is None or (rendered and key in state.rollout):
                 return False
             revisions = (None, state.rollout.revision)
             for answer in self._context.answers(service):
@@ -123,7 +123,7 @@ class DestinationReconciler:
                     # It may be back soon, with its queue.
                     if key.name in answer.held:
                         return False
-                elif told and answer.revision not in revisions:
+                elif rendered and answer.revision not in revisions:
                     return False
         return True
 

@@ -60,7 +60,11 @@ class LostDeliveries:
         body = self._store.get(service)
         if body is not None:
             self._recorder.publish(
-                body, type="Warning", reason="DelivererLost", note=note, action="Observe"
+                body,
+                type="Warning",
+                reason="DelivererLost",
+                note=note,
+                action="Observe",
             )
 
     def _note(

@@ -115,9 +115,10 @@ def accepted_condition(verdict: Verdict) -> Condition:
 
 def refused_conditions(verdict: Verdict) -> list[Condition]:
     """Accepted and Ready of an object that is not accepted."""
-    reason = INTERNAL_ERROR if verdict.reason == INTERNAL_ERROR else "NotAccepted"
+    internal = verdict.reason == INTERNAL_ERROR
     message = f"It is not accepted: {verdict.message}"
-    return [accepted_condition(verdict), Condition("Ready", "False", reason, message)]
+    ready = Condition("Ready", "False", INTERNAL_ERROR if internal else "NotAccepted", message)
+    return [accepted_condition(verdict), ready]
 
 
 def ready(context: Context, body: Object, services: Iterable[Key]) -> Condition | Wait:

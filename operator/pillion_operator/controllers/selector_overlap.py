@@ -54,10 +54,10 @@ def overlapping(
     }
     if len(selectors) < 2:
         return {}
-    told = frozenset[str]().union(*map(_keys, selectors.values()))
+    keys = frozenset[str]().union(*map(_keys, selectors.values()))
     # Pods with the same relevant labels count once.
     kinds = {
-        tuple(sorted((key, labels[key]) for key in told & labels.keys()))
+        tuple(sorted((key, labels[key]) for key in keys & labels.keys()))
         for pod in pods
         if INJECT_LABEL not in (labels := labels_of(pod))
     }

@@ -1,6 +1,6 @@
 """Which reconciles a change of the cluster causes. Pure, except for the references' index."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pillion_operator.cluster.scaling import scaler
 from pillion_operator.cluster.types import STATEFUL_SET, Object
@@ -36,17 +36,16 @@ POD_SETTLE = 0.2
 
 
 def triggered(
-    change: Change, references: References, *, services: Callable[[str], Iterable[Object]]
+    change: Change, references: References, *, services: Iterable[Object]
 ) -> Iterator[tuple[Key, float]]:
     """The keys to reconcile, each with the seconds that it may wait for more changes. ``services``
-    returns the IndicationServices of a namespace."""
+    are the IndicationServices of the namespace."""
     key = change.key
     if key.kind in (SERVICE, DESTINATION, FILTER, SUBSCRIPTION):
         yield from _of_ours(change, references)
         if key.kind == SERVICE and _means_something_else(change):
             # The overlap of its selector with others may have changed.
-            others = services(key.namespace)
-            yield from ((status_of(key_of(other)), 2 * SETTLE) for other in others)
+            yield from ((status_of(key_of(other)), 2 * SETTLE) for other in services)
     elif key.kind == SECRET:
         yield from _of_a_secret(change, references)
     elif key.kind == CONFIG_MAP:
@@ -63,7 +62,7 @@ def triggered(
                 # Sidecars may relay only to a gateway with one pod.
                 yield from ((guest, SETTLE) for guest in sorted(references.guests(service)))
         if key.kind == "Pod":
-            yield from _of_selectors(change, services(key.namespace))
+            yield from _of_selectors(change, services)
 
 
 def _scaled_otherwise(change: Change) -> bool:

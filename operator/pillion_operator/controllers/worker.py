@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, ApiError, Conflict
@@ -25,13 +25,6 @@ Succeeded = Callable[[Key], None]
 Reconcile = Callable[[Key], Awaitable[None]]
 
 
-class Cancellable(Protocol):
-    def cancel(self) -> None: ...
-
-
-CallLater = Callable[[float, Callable[[], None]], Cancellable]
-
-
 class WorkQueue(Generic[K]):
     """Deduplicates and delays keys, with exponential backoff after failures.
 
@@ -39,38 +32,36 @@ class WorkQueue(Generic[K]):
     comes again afterwards.
     """
 
-    def __init__(self, *, call_later: CallLater, time: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle],
+        time: Callable[[], float],
+    ) -> None:
         self._call_later = call_later
         self._time = time
         self._waiting: deque[K] = deque()
         self._dirty: set[K] = set()
         self._working: set[K] = set()
-        self._delayed: dict[K, tuple[float, Cancellable]] = {}
+        self._delayed: dict[K, tuple[float, asyncio.TimerHandle]] = {}
         self._failures: dict[K, int] = {}
         self._filled = asyncio.Event()
 
     def add(self, key: K, *, delay: float = 0.0) -> None:
         """Process ``key`` after ``delay`` seconds, or earlier if it is due earlier."""
-        if delay > 0:
-            self._add_later(key, delay)
+        if key in self._dirty:
+            return
+        due = self._time() + delay
+        if delay > 0 and key in self._delayed and self._delayed[key][0] <= due:
             return
         self._undelay(key)
-        if key in self._dirty:
+        if delay > 0:
+            self._delayed[key] = (due, self._call_later(delay, lambda: self.add(key)))
             return
         self._dirty.add(key)
         if key not in self._working:
             self._waiting.append(key)
             self._filled.set()
-
-    def _add_later(self, key: K, delay: float) -> None:
-        if key in self._dirty:
-            return
-        due = self._time() + delay
-        known = self._delayed.get(key)
-        if known is not None and known[0] <= due:
-            return
-        self._undelay(key)
-        self._delayed[key] = (due, self._call_later(delay, lambda: self.add(key)))
 
     def _undelay(self, key: K) -> None:
         delayed = self._delayed.pop(key, None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.evaluation.references import DESTINATION, FILTER, SECRET, SERVICE
+from pillion_operator.evaluation.references import DESTINATION, FILTER, SECRET
 from pillion_operator.names import DRAIN_FINALIZER, UID_ANNOTATION
 from pillion_operator.store import CONTINUES, IDENTITY, Change, Key, Store, identity_of, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
@@ -127,13 +127,13 @@ def defect_of(kind: str, name: str, error: Exception) -> Problem:
 
 def describe(problems: Iterable[Problem]) -> str:
     """Each problem with its field, value and remedy."""
-    return " ".join(_described(problem) for problem in problems)
-
-
-def _described(problem: Problem) -> str:
-    value = f" (value {problem.value})" if problem.value else ""
-    where = f"{problem.field}: " if problem.field else ""
-    return f"{where}{problem.message}{value}. {problem.remedy}"
+    return " ".join(
+        (f"{problem.field}: " if problem.field else "")
+        + problem.message
+        + (f" (value {problem.value})" if problem.value else "")
+        + f". {problem.remedy}"
+        for problem in problems
+    )
 
 
 class Namespace:
@@ -174,19 +174,6 @@ class Namespace:
             if parsed.secret is not None:
                 found[name] = (parsed.secret, parsed)
         return found
-
-
-class Services:
-    """For the webhook and the search for missed pods."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def namespaces(self) -> list[str]:
-        return self._store.namespaces(SERVICE)
-
-    def services(self, namespace: str) -> list[Object]:
-        return list(self._store.all(SERVICE, namespace).values())
 
 
 def usable(secret: Object) -> bool:

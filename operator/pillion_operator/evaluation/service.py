@@ -355,7 +355,15 @@ class _Candidate:
         """Remove what a deliverer would refuse; return the refusals by kind and name."""
         refusals: dict[str, dict[str, Verdict]] = {}
         for _ in range(_MOST_ROUNDS):
-            self._judgement = self._judged()
+            self._judgement = self._judge.judge(
+                filter(None, (parsed.resource for parsed in self._chosen.values())),
+                secrets={
+                    key.name: parsed.secret
+                    for key, parsed in self._chosen.items()
+                    if parsed.secret is not None
+                },
+                service=self._service,
+            )
             problems = self._judgement.problems
             if not problems:
                 break
@@ -378,17 +386,6 @@ class _Candidate:
                         self._chosen.pop(self._key(SUBSCRIPTION, name), None)
         self._drop_unneeded()
         return refusals
-
-    def _judged(self) -> Judgement:
-        return self._judge.judge(
-            [parsed.resource for parsed in self._chosen.values() if parsed.resource is not None],
-            secrets={
-                key.name: parsed.secret
-                for key, parsed in self._chosen.items()
-                if parsed.secret is not None
-            },
-            service=self._service,
-        )
 
     def _hold(self, key: Key, problems: Iterable[Problem]) -> bool:
         """Suspend a destination with a problem of a Secret, of the operator itself or of a missing

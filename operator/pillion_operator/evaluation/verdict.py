@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pillion_operator.evaluation.namespace import describe
 from pillion_operator.evaluation.references import OF_SECRETS
@@ -28,8 +28,8 @@ def together(verdicts: Sequence[Verdict]) -> Verdict:
 
 def refused(problems: Iterable[Problem]) -> Verdict:
     """The first problem gives the reason."""
-    told = [_as_seen_by_the_operator(problem) for problem in problems]
-    return Verdict(False, told[0].reason, describe(told))
+    seen = [_as_seen_by_the_operator(problem) for problem in problems]
+    return Verdict(False, seen[0].reason, describe(seen))
 
 
 def _as_seen_by_the_operator(problem: Problem) -> Problem:
@@ -37,12 +37,10 @@ def _as_seen_by_the_operator(problem: Problem) -> Problem:
     unread = problem.reason in ("NotFound", "CredentialsNotPermitted")
     if not unread or not problem.field.startswith(OF_SECRETS):
         return problem
-    return Problem(
+    return replace(
+        problem,
         reason="CredentialsNotPermitted",
         message=f'no Secret of this name carries the label {CREDENTIALS_LABEL}: "true", or it is '
         "larger than 384 KiB",
         remedy="Label it, if it is meant to be sent to this destination; no other is read.",
-        resource=problem.resource,
-        field=problem.field,
-        value=problem.value,
     )

@@ -2,7 +2,7 @@
 search for missed pods and ``pillion why-not`` share it."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -23,11 +23,11 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
 class Services(Protocol):
-    """The known IndicationServices, read without waiting."""
+    """Has the known IndicationServices, read without waiting; as ``Store``."""
 
-    def namespaces(self) -> Iterable[str]: ...
+    def namespaces(self, kind: str) -> Iterable[str]: ...
 
-    def services(self, namespace: str) -> Iterable[Object]: ...
+    def all(self, kind: str, namespace: str) -> Mapping[str, Object]: ...
 
 
 class Reason(StrEnum):

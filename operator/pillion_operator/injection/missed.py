@@ -261,7 +261,10 @@ class MissedInjections:
         candidates = await self._candidates()
         missed = missed_pods(
             [pod for pod in candidates if served is None or pod["metadata"]["namespace"] in served],
-            services={name: self._services.services(name) for name in self._services.namespaces()},
+            services={
+                name: self._services.all(INDICATION_SERVICE.name, name).values()
+                for name in self._services.namespaces(INDICATION_SERVICE.name)
+            },
             operator_namespace=self._settings.namespace,
         )
         self._remember(missed)
@@ -286,8 +289,9 @@ class MissedInjections:
     def _queries(self) -> Iterator[tuple[str | None, str]]:
         for scope in self._settings.namespaces or (None,):
             yield scope, ASKING
-        for namespace in list(self._services.namespaces()):
-            for selector in sorted(listing_selectors(self._services.services(namespace))):
+        for namespace in list(self._services.namespaces(INDICATION_SERVICE.name)):
+            services = self._services.all(INDICATION_SERVICE.name, namespace).values()
+            for selector in sorted(listing_selectors(services)):
                 yield namespace, selector
 
     def _remember(self, missed: Iterable[MissedPod]) -> None:

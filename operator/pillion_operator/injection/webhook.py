@@ -18,6 +18,7 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.injection.decision import Inject, Services, decide
 from pillion_operator.injection.patch import injection_patch
 from pillion_operator.settings import DelivererDefaults
+from pillion_sidecar.config.schema import INDICATION_SERVICE
 
 #: Telemetry limits the lines of this logger, because clients cause them.
 logger = logging.getLogger("pillion.operator.webhook")
@@ -233,7 +234,7 @@ class InjectingWebhook:
         decision = decide(
             review.body,
             namespace=review.namespace,
-            services=self._services.services(review.namespace),
+            services=self._services.all(INDICATION_SERVICE.name, review.namespace).values(),
             operator_namespace=self._operator_namespace,
         )
         if not isinstance(decision, Inject):

@@ -78,33 +78,23 @@ def ready_condition(counts: DelivererCounts) -> Condition:
     A deliverer without a configuration is ignored while others run it, because each new executor
     begins like that.
     """
-    if not (counts.ready or counts.behind or counts.starting or counts.unreachable):
+    unreachable = counts.unreachable
+    others = f" {unreachable} do not answer the operator (Unreported)." if unreachable else ""
+    waiting = counts.behind + (0 if counts.ready else counts.starting)
+    if waiting:
+        message = f"{waiting} deliverer(s) do not run on this configuration yet.{others}"
+        return Condition("Ready", "False", "RollingOut", message)
+    if counts.ready:
+        message = f"Every deliverer that can be reached runs on this configuration.{others}"
+        return Condition("Ready", "True", "InForce", message)
+    if not unreachable:
         message = "No deliverer runs; whatever starts will run on this configuration."
         return Condition("Ready", "True", "NoDeliverers", message)
-    if counts.behind or (counts.starting and not counts.ready):
-        waiting = counts.behind + (0 if counts.ready else counts.starting)
-        return Condition(
-            "Ready",
-            "False",
-            "RollingOut",
-            f"{waiting} deliverer(s) do not run on this configuration yet."
-            + _unreachable(counts.unreachable),
-        )
-    if counts.ready:
-        return Condition(
-            "Ready",
-            "True",
-            "InForce",
-            "Every deliverer that can be reached runs on this configuration."
-            + _unreachable(counts.unreachable),
-        )
-    return Condition(
-        "Ready",
-        "True",
-        "Unreported",
-        f"{counts.unreachable} of {counts.deliverers} deliverers do not answer the operator, so "
-        "what they run on is not known; a NetworkPolicy may hide them. They deliver all the same.",
+    message = (
+        f"{unreachable} of {counts.deliverers} deliverers do not answer the operator, so what they "
+        "run on is not known; a NetworkPolicy may hide them. They deliver all the same."
     )
+    return Condition("Ready", "True", "Unreported", message)
 
 
 def older_condition(
@@ -147,20 +137,17 @@ def _named(pods: Sequence[str]) -> str:
 
 def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
     """Mode Sidecar only. ``missing`` names the pods that lack their deliverer."""
+    kind = "InjectionComplete"
     if missing:
-        return Condition(
-            "InjectionComplete",
-            "False",
-            "PodsMissed",
+        message = (
             f"{_named(missing)} should have a deliverer and have none: the webhook was not asked "
-            "when they were made. Make them anew, or set onMissedInjection to Evict.",
+            "when they were made. Make them anew, or set onMissedInjection to Evict."
         )
+        return Condition(kind, "False", "PodsMissed", message)
     if not injected:
-        message = "No pod asks for a deliverer of this service."
-        return Condition("InjectionComplete", "True", "NoPods", message)
-    return Condition(
-        "InjectionComplete", "True", "AllInjected", "Every pod that should have a deliverer has it."
-    )
+        return Condition(kind, "True", "NoPods", "No pod asks for a deliverer of this service.")
+    message = "Every pod that should have a deliverer has it."
+    return Condition(kind, "True", "AllInjected", message)
 
 
 def durability_condition(durability: Durability, *, hand_over_to: str) -> Condition:
@@ -197,10 +184,6 @@ def count_fields(
         "missing": missing,
     }
     return {name: count for name, count in fields.items() if count is not None}
-
-
-def _unreachable(number: int) -> str:
-    return f" {number} do not answer the operator (Unreported)." if number else ""
 
 
 def another_installation(one: str, other: str) -> Condition:

@@ -43,6 +43,7 @@ HELD = "Held"
 NO_DELIVERERS = "NoDeliverers"
 UNREACHABLE = "DeliverersUnreachable"
 NOTHING_SENT = "NothingSent"
+_NO_ATTEMPT = "No deliverer has had anything to send yet."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,40 +115,26 @@ def _nothing_known(delivery: DestinationDelivery) -> tuple[str, str] | None:
 
 
 def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condition:
+    kind, silent = "Delivering", _silent(delivery)
     if facts.suspended:
-        return Condition(
-            "Delivering",
-            "False",
-            SUSPENDED,
-            "spec.suspended is true: indications are queued. Set it to false to deliver them.",
-        )
+        message = "spec.suspended is true: indications are queued. Set it to false to deliver them."
+        return Condition(kind, "False", SUSPENDED, message)
     if facts.held is not None:
-        return Condition("Delivering", "False", facts.held, _HELD[facts.held])
+        return Condition(kind, "False", facts.held, _HELD[facts.held])
     unknown = _nothing_known(delivery)
     if unknown is not None:
-        return Condition("Delivering", "Unknown", *unknown)
+        return Condition(kind, "Unknown", *unknown)
     if delivery.held:
-        return Condition("Delivering", "False", HELD, _held_message(delivery))
+        return Condition(kind, "False", HELD, _held_message(delivery))
     if delivery.failing:
-        how_many = "every deliverer" if not delivery.delivering else "some deliverers"
-        return Condition(
-            "Delivering",
-            "False",
-            "ListenerFailing",
-            f"The last attempts of {how_many} failed: {_ways(delivery.details)}. They are repeated."
-            + _silent(delivery),
-        )
+        how_many = "some deliverers" if delivery.delivering else "every deliverer"
+        how = _ways(delivery.details)
+        message = f"The last attempts of {how_many} failed: {how}. They are repeated.{silent}"
+        return Condition(kind, "False", "ListenerFailing", message)
     if not delivery.delivering:
-        return Condition(
-            "Delivering", "Unknown", NOTHING_SENT, "No deliverer has had anything to send yet."
-        )
-    return Condition(
-        "Delivering",
-        "True",
-        "ListenerAnswers",
-        "The last attempts succeeded at all deliverers that have sent anything."
-        + _silent(delivery),
-    )
+        return Condition(kind, "Unknown", NOTHING_SENT, _NO_ATTEMPT)
+    message = f"The last attempts succeeded at all deliverers that have sent anything.{silent}"
+    return Condition(kind, "True", "ListenerAnswers", message)
 
 
 def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Condition:
@@ -161,19 +148,17 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
     if unknown is not None:
         return Condition(kind, "Unknown", *unknown)
     if delivery.failing and not delivery.delivering:
-        return Condition(
-            kind,
-            "True",
-            "AttemptsFail",
-            f"No deliverer that tried gets anything through: {_ways(delivery.details)}. "
-            "Look at the listener, its address, and what lies between." + _silent(delivery),
+        message = (
+            f"No deliverer that tried gets anything through: {_ways(delivery.details)}. Look at "
+            f"the listener, its address, and what lies between.{_silent(delivery)}"
         )
+        return Condition(kind, "True", "AttemptsFail", message)
     if delivery.held and not delivery.delivering:
         return Condition(kind, "Unknown", HELD, _held_message(delivery))
     if delivery.delivering:
         message = "It took what at least one deliverer sent last." + _silent(delivery)
         return Condition(kind, "False", "ListenerAnswers", message)
-    return Condition(kind, "Unknown", NOTHING_SENT, "No deliverer has had anything to send yet.")
+    return Condition(kind, "Unknown", NOTHING_SENT, _NO_ATTEMPT)
 
 
 def _held_message(delivery: DestinationDelivery) -> str:
@@ -200,23 +185,18 @@ def _ways(details: tuple[tuple[str, int], ...]) -> str:
 
 
 def _draining(delivery: DestinationDelivery, *, drained: bool) -> Condition:
+    kind = "Draining"
     missing = " Deliverers that cannot be reached may hold more." if delivery.unreachable else ""
     if drained:
-        return Condition("Draining", "False", "Drained", f"Nothing is left.{missing}")
+        return Condition(kind, "False", "Drained", f"Nothing is left.{missing}")
     if delivery.deliverers:
-        return Condition(
-            "Draining",
-            "True",
-            "Draining",
+        message = (
             f"{delivery.depth} indication(s) are left at {delivery.deliverers} deliverer(s); "
-            f"they are delivered, or discarded by retry and lifetime as ever.{missing}",
+            f"they are delivered, or discarded by retry and lifetime as ever.{missing}"
         )
-    return Condition(
-        "Draining",
-        "True",
-        "RollingOut",
-        f"Not every deliverer has been told of the removal yet.{missing}",
-    )
+        return Condition(kind, "True", "Draining", message)
+    message = f"Not every deliverer has been told of the removal yet.{missing}"
+    return Condition(kind, "True", "RollingOut", message)
 
 
 def _fields(delivery: DestinationDelivery) -> dict[str, Any]:

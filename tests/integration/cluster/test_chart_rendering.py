@@ -24,6 +24,7 @@ from pillion_operator.settings import (
     SidecarPolicy,
     WebhookSettings,
 )
+from pillion_operator.store import Store
 from pillion_operator.telemetry.metrics import Metrics
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_testbed.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, of_kind, only
@@ -280,7 +281,7 @@ def test_the_webhook_is_asked_where_it_answers(render: Render) -> None:
     (webhook,) = only(render("default"), "MutatingWebhookConfiguration")["webhooks"]
     metrics = Metrics(version="0")
     answering = InjectingWebhook(
-        services=NoServices(),
+        services=Store(),
         defaults=DelivererDefaults(image="i"),
         operator_namespace="pillion-system",
         clock=SystemClock(),
@@ -293,11 +294,6 @@ def test_the_webhook_is_asked_where_it_answers(render: Render) -> None:
         if route.method == "POST" and route.resource is not None
     ]
     assert posts == [webhook["clientConfig"]["service"]["path"]]
-
-
-class NoServices:
-    def services(self, namespace: str) -> tuple[Object, ...]:
-        return ()
 
 
 def test_the_webhook_keeps_to_the_scope_and_to_the_selector_of_the_values(render: Render) -> None:

@@ -9,7 +9,13 @@ from pillion_operator.cluster.api import Api, ApiError, Conflict
 from pillion_operator.cluster.applier import ATTEMPTS, ECHO, Applier, Invalid, Repair
 from pillion_operator.cluster.ownership import managed
 from pillion_operator.cluster.repairs import FIRST_WAIT, FORGOTTEN_AFTER
-from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, SERVICE, Object, ResourceType
+from pillion_operator.cluster.types import (
+    NETWORK_POLICY,
+    SECRET,
+    SERVICE,
+    Object,
+    ResourceType,
+)
 from support.desired import indication_service
 from support.operator_time import FakeClock
 

@@ -74,12 +74,9 @@ def asked(
     """The keys, each with the shortest time that it was asked for."""
     body = after if after is not None else before
     assert body is not None
-    of_the_namespace = {NAMESPACE: list(services)}
     found: dict[Key, float] = {}
     change = Change(key_of(body), before, after)
-    for key, delay in triggered(
-        change, known or references(), services=lambda name: of_the_namespace.get(name, [])
-    ):
+    for key, delay in triggered(change, known or references(), services=list(services)):
         found[key] = min(delay, found.get(key, delay))
     return found
 
