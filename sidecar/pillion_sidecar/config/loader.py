@@ -64,34 +64,27 @@ def load_folder(
     Raises:
         ConfigurationError: with all problems in all files.
     """
-    queries = Queries(schema or load_schema())
-    parts = _parts(path)
-    if parts:
+    revision = None
+    if parts := _parts(path):
         text, warnings = _unpacked(path, parts)
+        revision = text.revision
         resources = parse_documents(_rendered_documents(text))
-        resources.warnings.extend(warnings)
-        _put_in_place(resources, in_place_of or {})
-        return resolve(
-            resources,
-            service=service,
-            addresses=addresses,
-            queries=queries,
-            revision=text.revision,
-            may_be_held=may_be_held,
-        )
-    problems: list[Problem] = []
-    files = _files(path, problems)
-    documents = [document for file in files for document in _read(file, problems)]
-    resources = parse_documents(documents)
-    resources.mof = {_shown(file): _text(file, problems) for file in files if _is_mof(file)}
-    resources.problems.extend(problems)
-    resources.warnings.extend(_unread(path))
+    else:
+        problems: list[Problem] = []
+        files = _files(path, problems)
+        documents = [document for file in files for document in _read(file, problems)]
+        resources = parse_documents(documents)
+        resources.mof = {_shown(file): _text(file, problems) for file in files if _is_mof(file)}
+        resources.problems.extend(problems)
+        warnings = _unread(path)
+    resources.warnings.extend(warnings)
     _put_in_place(resources, in_place_of or {})
     return resolve(
         resources,
         service=service,
         addresses=addresses,
-        queries=queries,
+        queries=Queries(schema or load_schema()),
+        revision=revision,
         may_be_held=may_be_held,
     )
 

@@ -12,6 +12,7 @@ from pillion_sidecar.config.schema.fields import (
     Struct,
     Text,
     Transition,
+    required,
     structure,
 )
 
@@ -127,11 +128,10 @@ def config_map_key_reference(what: str, *, key: str) -> Struct:
 
 def _key_reference(kind: str, *, label: str, what: str, key: str) -> Struct:
     return structure(
-        Field(
+        required(
             "name",
             object_name(),
             f'The name of a {kind} in the same namespace, labelled {label}: "true".',
-            required=True,
         ),
         Field(
             "key",

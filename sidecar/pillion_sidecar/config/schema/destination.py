@@ -11,8 +11,8 @@ from pillion_sidecar.config.schema.fields import (
     Integer,
     Kind,
     Rule,
-    Text,
     declared,
+    one_of,
     relevant,
     resource,
     structure,
@@ -187,7 +187,7 @@ class ListenerDestination:
         "answer shows it.",
     )
     protocol: str = declared(
-        type=Text(values=tuple(PROTOCOLS), max_length=max(map(len, PROTOCOLS))),
+        type=one_of(PROTOCOLS),
         description="The protocol of the listener. "
         + " ".join(f"{one.name}: {one.summary}." for one in PROTOCOLS.values()),
     )

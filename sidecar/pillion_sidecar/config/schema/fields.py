@@ -5,7 +5,7 @@
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -142,6 +142,10 @@ class Field:
     assumed: str = ""
 
 
+def required(name: str, type: FieldType, description: str) -> Field:
+    return Field(name, type, description, required=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     name: str
@@ -222,8 +226,8 @@ def resource(cls: type[_T]) -> type[_T]:
     return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
-def one_of(values: type[StrEnum]) -> Text:
-    texts = tuple(value.value for value in values)
+def one_of(values: Iterable[str]) -> Text:
+    texts = tuple(map(str, values))
     return Text(values=texts, max_length=max(map(len, texts)))
 
 

@@ -21,6 +21,7 @@ from pillion_sidecar.config.schema.fields import (
     Rule,
     Text,
     declared,
+    required,
     resource,
     structure,
 )
@@ -259,11 +260,10 @@ CREDENTIALS = structure(
     Field(
         "basic",
         structure(
-            Field(
+            required(
                 "secretRef",
                 reference("Secret"),
                 f"The Secret, {_LABELLED}, with the keys username and password.",
-                required=True,
             )
         ),
         "A user name and a password (RFC 7617).",
@@ -271,11 +271,10 @@ CREDENTIALS = structure(
     Field(
         "bearer",
         structure(
-            Field(
+            required(
                 "secretRef",
                 secret_key_reference("the token", key="token"),
                 f"The Secret, {_LABELLED}, with the token.",
-                required=True,
             )
         ),
         "A token (RFC 6750).",
@@ -291,11 +290,10 @@ CREDENTIALS = structure(
 )
 
 URL_SOURCE = structure(
-    Field(
+    required(
         "secretKeyRef",
         secret_key_reference("the URL", key="url"),
         f"The Secret, {_LABELLED}, with the URL.",
-        required=True,
     )
 )
 

@@ -20,6 +20,8 @@ from pillion_sidecar.config.schema.fields import (
     Rule,
     Struct,
     Text,
+    one_of,
+    required,
     structure,
 )
 
@@ -67,13 +69,12 @@ def _compares(requirement: JSONObject) -> bool:
 
 
 _REQUIREMENT = structure(
-    Field("key", LABEL_KEY, "The key of the label.", required=True),
-    Field(
+    required("key", LABEL_KEY, "The key of the label."),
+    required(
         "operator",
-        Text(values=("In", "NotIn", "Exists", "DoesNotExist"), max_length=12),
+        one_of(("In", "NotIn", "Exists", "DoesNotExist")),
         "The test of the label. In: it has one of values. NotIn: it has none "
         "of them, or is absent. Exists, DoesNotExist: whether it is there.",
-        required=True,
     ),
     Field("values", ListOf(item=LABEL_VALUE, max_items=64), "The values for In and NotIn."),
     rules=(
@@ -133,14 +134,14 @@ TOLERATION = structure(
     Field("key", LABEL_KEY, "The key of the taint.", assumed="every key, with operator Exists"),
     Field(
         "operator",
-        Text(values=("Equal", "Exists"), max_length=6),
+        one_of(("Equal", "Exists")),
         "Equal: the taint has this value. Exists: it has any.",
         default="Equal",
     ),
     Field("value", LABEL_VALUE, "The value of the taint."),
     Field(
         "effect",
-        Text(values=("NoSchedule", "PreferNoSchedule", "NoExecute"), max_length=16),
+        one_of(("NoSchedule", "PreferNoSchedule", "NoExecute")),
         "The effect of the taint.",
         assumed="all effects",
     ),
@@ -188,12 +189,11 @@ def _values_fit(requirement: JSONObject) -> bool:
 
 
 _NODE_REQUIREMENT = structure(
-    Field("key", LABEL_KEY, "The key of a node's label.", required=True),
-    Field(
+    required("key", LABEL_KEY, "The key of a node's label."),
+    required(
         "operator",
-        Text(values=("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"), max_length=12),
+        one_of(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
         "How the label is compared. Gt, Lt: as whole numbers.",
-        required=True,
     ),
     Field(
         "values",
@@ -216,24 +216,21 @@ _NODE_REQUIREMENT = structure(
     ),
 )
 _NODE_TERM = structure(
-    Field(
+    required(
         "matchExpressions",
         ListOf(item=_NODE_REQUIREMENT, max_items=16, atomic=True),
         "Conditions on a node's labels. All must hold.",
-        required=True,
     )
 )
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _TERMS = 8
-_WEIGHT = Field(
-    "weight", Integer(minimum=1, maximum=100), "The weight, from 1 to 100.", required=True
-)
+_WEIGHT = required("weight", Integer(minimum=1, maximum=100), "The weight, from 1 to 100.")
 
 
 def _preferred(name: str, term: Struct, *, what: str) -> Field:
     """Weighted terms; ``name`` is the field of the term beside the weight."""
-    weighted = Field(name, term, f"{what}.", required=True)
+    weighted = required(name, term, f"{what}.")
     return Field(
         _PREFERRED,
         ListOf(item=structure(_WEIGHT, weighted), max_items=_TERMS, atomic=True),
@@ -245,11 +242,10 @@ _NODE_AFFINITY = structure(
     Field(
         _REQUIRED,
         structure(
-            Field(
+            required(
                 "nodeSelectorTerms",
                 ListOf(item=_NODE_TERM, max_items=_TERMS, atomic=True),
                 "Conditions. At least one must hold.",
-                required=True,
             ),
             rules=(
                 Rule(
@@ -266,11 +262,10 @@ _NODE_AFFINITY = structure(
     _preferred("preference", _NODE_TERM, what="Preferred conditions on nodes"),
 )
 
-_TOPOLOGY = Field(
+_TOPOLOGY = required(
     "topologyKey",
     LABEL_KEY,
     "The node label that defines a topology domain, such as kubernetes.io/hostname.",
-    required=True,
 )
 _PODS = Field(
     "labelSelector",
@@ -302,20 +297,18 @@ AFFINITY = structure(
     Field("podAntiAffinity", _POD_AFFINITY, "Pods away from which the gateway's pods are placed."),
 )
 
-_POLICY = Text(values=("Honor", "Ignore"), max_length=6)
+_POLICY = one_of(("Honor", "Ignore"))
 TOPOLOGY_SPREAD = structure(
-    Field(
+    required(
         "maxSkew",
         Integer(minimum=1, maximum=100),
         "Maximum difference in the number of pods between two topology domains.",
-        required=True,
     ),
     _TOPOLOGY,
-    Field(
+    required(
         "whenUnsatisfiable",
-        Text(values=("DoNotSchedule", "ScheduleAnyway"), max_length=14),
+        one_of(("DoNotSchedule", "ScheduleAnyway")),
         "Whether a pod stays pending if maxSkew cannot be met.",
-        required=True,
     ),
     _PODS,
     Field(
@@ -368,7 +361,7 @@ def _one_source(volume: JSONObject) -> bool:
 
 def _named_source(name: str, what: str, *flags: tuple[str, str]) -> Struct:
     return structure(
-        Field(name, object_name(), f"The {what}.", required=True),
+        required(name, object_name(), f"The {what}."),
         *(Field(flag, Boolean(), description, default=False) for flag, description in flags),
     )
 
@@ -377,7 +370,7 @@ _OPTIONAL = ("optional", "Whether the pod starts if it does not exist.")
 _READ_ONLY = ("readOnly", "Whether it is mounted read-only.")
 _EMPTY_DIR = structure(Field("sizeLimit", Quantity(), "The maximum size.", assumed="no limit"))
 _CSI = structure(
-    Field("driver", object_name(), "The name of the CSI driver.", required=True),
+    required("driver", object_name(), "The name of the CSI driver."),
     Field(_READ_ONLY[0], Boolean(), _READ_ONLY[1], default=False),
     Field(
         "volumeAttributes",
@@ -387,7 +380,7 @@ _CSI = structure(
 )
 
 _VOLUME = structure(
-    Field(
+    required(
         "name",
         Text(
             min_length=1,
@@ -407,7 +400,6 @@ _VOLUME = structure(
             ),
         ),
         "The name that volumeMounts use.",
-        required=True,
     ),
     Field(
         "secret",
@@ -440,7 +432,7 @@ _VOLUME = structure(
 _OURS = "/etc(/pillion(/.*)?)?|/var(/lib(/pillion(/.*)?)?|/run(/secrets(/pillion(/.*)?)?)?)?"
 _PART = r"\.?[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _MOUNT = structure(
-    Field(
+    required(
         "mountPath",
         Text(
             min_length=2,
@@ -459,11 +451,8 @@ _MOUNT = structure(
             ),
         ),
         "The path in the deliverer's container.",
-        required=True,
     ),
-    Field(
-        "name", Text(min_length=1, max_length=63), "The name of a volume in volumes.", required=True
-    ),
+    required("name", Text(min_length=1, max_length=63), "The name of a volume in volumes."),
     Field(
         "subPath",
         text_matching(
@@ -485,7 +474,7 @@ def _mounts_are_volumes(template: JSONObject) -> bool:
 
 
 _PULL_SECRET = structure(
-    Field("name", object_name(), "The name of a Secret in the same namespace.", required=True)
+    required("name", object_name(), "The name of a Secret in the same namespace.")
 )
 
 TEMPLATE = Field(

@@ -29,6 +29,7 @@ from pillion_sidecar.config.schema.fields import (
     Struct,
     Text,
     declared,
+    required,
     resource,
     structure,
 )
@@ -86,7 +87,7 @@ class Durability(StrEnum):
 
 
 _CLASS = structure(
-    Field("name", _class_name(), "The class, such as HP_AlertIndication.", required=True),
+    required("name", _class_name(), "The class, such as HP_AlertIndication."),
     Field(
         "superclass",
         _class_name(),
@@ -116,11 +117,10 @@ _MOF_FROM = Field(
     "mofFrom",
     ListOf(
         item=structure(
-            Field(
+            required(
                 "configMapRef",
                 config_map_key_reference("the MOF", key="classes.mof"),
                 "The ConfigMap with the text of MOF class declarations.",
-                required=True,
             )
         ),
         max_items=MOST_CONFIG_MAPS,

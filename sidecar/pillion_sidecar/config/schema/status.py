@@ -14,6 +14,8 @@ from pillion_sidecar.config.schema.fields import (
     ListOf,
     Struct,
     Text,
+    one_of,
+    required,
     structure,
 )
 
@@ -221,36 +223,24 @@ _MOST = 2**53
 _TIME = Text(max_length=64, format="date-time")
 
 _CONDITION = structure(
-    Field(
+    required(
         "type",
         Text(min_length=1, max_length=316),
         "The type of the condition, such as Accepted or Ready.",
-        required=True,
     ),
-    Field(
-        "status",
-        Text(values=("True", "False", "Unknown"), max_length=7),
-        "Whether it holds.",
-        required=True,
-    ),
+    required("status", one_of(("True", "False", "Unknown")), "Whether it holds."),
     Field(
         "observedGeneration",
         Integer(minimum=0, maximum=_MOST),
         "The metadata.generation that the condition describes. If it is older than that of the "
         "resource, the condition is out of date.",
     ),
-    Field("lastTransitionTime", _TIME, "When status last changed.", required=True),
-    Field(
-        "reason",
-        Text(min_length=1, max_length=1024),
-        "Why, as one CamelCase word for programs.",
-        required=True,
+    required("lastTransitionTime", _TIME, "When status last changed."),
+    required(
+        "reason", Text(min_length=1, max_length=1024), "Why, as one CamelCase word for programs."
     ),
-    Field(
-        "message",
-        Text(max_length=32768),
-        "Why, as a sentence, with the remedy if there is one.",
-        required=True,
+    required(
+        "message", Text(max_length=32768), "Why, as a sentence, with the remedy if there is one."
     ),
 )
 
