@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -22,8 +23,12 @@ def events(caplog: pytest.LogCaptureFixture, name: str) -> list[JSON]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+    """The files of a folder, but for one that the deliverer renames or removes meanwhile."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        with suppress(FileNotFoundError, IsADirectoryError):
+            found[path.name] = path.read_bytes()
+    return found
 
 
 async def refused(config: Path, journal: Path | None, *documents: JSON) -> str:
