@@ -1,14 +1,14 @@
-"""Applies the objects of one IndicationService, and writes only what differs. Each object carries a
-digest of its desired state, which after a restart still shows removed fields, and tells changes by
-others from changes of the desired state."""
+"""Applies the objects of one IndicationService that differ from the desired ones; whether others
+have changed one is the API server's answer to the apply. Each object carries a digest of its
+desired state, which after a restart still shows removed fields, and tells changes by others from
+changes of the desired state."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, ApiError, Conflict
-from pillion_operator.cluster.differences import Difference, differences, digest, without_surplus
+from pillion_operator.cluster.differences import differences, digest, without_additions
 from pillion_operator.cluster.ownership import Identity, adoptable, belongs, identity, selector
 from pillion_operator.cluster.repairs import FORGOTTEN_AFTER, Repairs
 from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, Object, type_of
@@ -72,13 +72,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
+    """A write, and what the API server made of it."""
+
     digest: str
     uid: str
-    #: The live object's resourceVersion after the write, and its (monotonic) time.
     version: str
+    #: Monotonic.
     at: float
-    #: The fields that the API server does not keep as desired; not written again.
-    tolerated: frozenset[Difference]
+    #: The differences that the API server keeps; not written again.
+    tolerated: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -115,16 +117,15 @@ class Applier:
         """
         memory = self._memory(owner)
         there = {identity(body): body for body in live}
-        wanted = {identity(body) for body in desired}
-        for gone in memory.made.keys() - wanted:
-            del memory.made[gone]
-        for gone in memory.repairs.keys() - wanted:
-            del memory.repairs[gone]
+        wanted = {identity(body): body for body in desired}
+        for known in (memory.made, memory.repairs):
+            for gone in known.keys() - wanted.keys():
+                del known[gone]
         written, waits, refused = 0, list[float](), list[Refused]()
-        for body in desired:
-            pass_ = _Pass(owner, memory, _stamped(body, self._installation))
+        for key, body in wanted.items():
+            child = _Child(owner, memory, _stamped(body, self._installation))
             try:
-                outcome = await self._bring(pass_, there.get(identity(body)))
+                outcome = await self._bring(child, there.get(key))
             except Refused as error:
                 refused.append(error)
                 continue
@@ -132,7 +133,8 @@ class Applier:
                 waits.append(outcome)
             else:
                 written += outcome
-        pruned = 0 if refused else await self._prune(owner, memory, wanted, there)
+        surplus = [body for key, body in there.items() if key not in wanted]
+        pruned = 0 if refused else await self._prune(owner, memory, surplus)
         rival_for = memory.rival_at + FORGOTTEN_AFTER - self._clock.monotonic()
         return Applied(
             written=written,
@@ -162,175 +164,135 @@ class Applier:
             known = self._memories[place] = _Memory(metadata["uid"])
         return known
 
-    def _is_behind(self, wanted: "_Pass", live: Object | None) -> bool:
-        """Whether the watch has yet to show a write. Bounded, because a restored etcd has older
-        versions."""
-        last = wanted.last
-        recent = last is not None and self._clock.monotonic() - last.at < ECHO
-        return recent and wanted.behind(live)
-
-    async def _bring(self, wanted: "_Pass", live: Object | None) -> bool | float:
+    async def _bring(self, child: "_Child", live: Object | None) -> bool | float:
         """Return whether it was written, or the seconds until it may be."""
-        wanted.check(live)
-        if self._is_behind(wanted, live):
-            if wanted.made is not None:
-                return False
-            # The watch may show the desired state although the object has changed since.
-            await self._write(wanted, live)
-            return True
-        if not wanted.lacking(live):
-            return False
-        if live is None and wanted.made is not None:
-            # The watch may not show a recent object yet.
-            live = await self._look(wanted)
-            wanted.check(live)
-            if not wanted.lacking(live):
-                return False
-        lacking = wanted.lacking(live)
-        if not wanted.made_before(live):
-            await self._write(wanted, live)
-            return True
-        repairs = wanted.memory.repairs.get(wanted.key, Repairs())
         now = self._clock.monotonic()
-        maker = installation_of(live)
+        if live is None and child.made is not None:
+            # The watch may not show a recent object yet.
+            live = await self._look(child)
+        child.check(live)
+        # A watch that is behind may show the desired state although the object has changed since.
+        behind = child.behind(live, now)
+        lacking = child.lacking(live)
+        settled = child.made is not None if behind else not lacking
+        if settled:
+            return False
+        if behind or not child.made_before(live):
+            return await self._write(child, live) is not None
+        maker = _annotation(live, INSTALLATION_ANNOTATION)
         if maker and maker != self._installation:
-            wanted.memory.rival, wanted.memory.rival_at = maker, now
+            child.memory.rival, child.memory.rival_at = maker, now
+        repairs = child.memory.repairs.get(child.key, Repairs())
         wait = repairs.wait(now)
         if wait > 0:
             return wait
-        repairs = repairs.repaired(now)
-        try:
-            result = await self._write(wanted, live)
-        except Conflict:
-            # A concurrent write counts as an attempt.
-            wanted.memory.repairs[wanted.key] = repairs
-            raise
-        wanted.memory.repairs[wanted.key] = repairs
-        self._repaired(
-            Repair(
-                body=result,
-                fields=tuple(one.path for one in lacking[:MOST_FIELDS]) if live else (),
-                times=repairs.times,
-            )
-        )
+        result = await self._write(child, live)
+        if result is None:
+            return False
+        repairs = child.memory.repairs[child.key] = repairs.repaired(now)
+        fields = tuple(lacking[:MOST_FIELDS]) if live else ()
+        self._repaired(Repair(body=result, fields=fields, times=repairs.times))
         return True
 
-    async def _write(self, wanted: "_Pass", live: Object | None) -> Object:
-        result = await self._applied_alone(wanted, live)
-        wanted.memory.made[wanted.key] = _Made(
-            digest=wanted.digest,
-            uid=result["metadata"]["uid"],
-            version=result["metadata"]["resourceVersion"],
-            at=self._clock.monotonic(),
-            tolerated=frozenset(differences(wanted.body, result)),
-        )
-        return result
-
-    async def _applied_alone(self, wanted: "_Pass", live: Object | None) -> Object:
-        """Apply, and remove others' additions, which apply leaves. A concurrent write restarts
-        both, so any difference in the result is one that the API server does not keep."""
-        for attempt in range(1, ATTEMPTS + 1):
-            result = await self._apply(wanted, live)
-            extra = without_surplus(wanted.body, result)
-            if not extra:
-                return result
+    async def _write(self, child: "_Child", live: Object | None) -> Object | None:
+        """Apply, and remove others' additions, which apply leaves. Return the object; None if the
+        API server had nothing to change."""
+        result = await self._apply(child, live)
+        kept = differences(child.body, result)
+        patch = without_additions(child.body, result)
+        if patch:
             metadata = result["metadata"]
-            seen = {name: metadata[name] for name in ("uid", "resourceVersion")}
-            try:
-                return await self._api.patch(
-                    type_of(result),
-                    metadata["namespace"],
-                    metadata["name"],
-                    {**extra, "metadata": seen},
-                )
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-                live = await self._look(wanted)
-                wanted.check(live)
-        raise AssertionError("the last attempt returns or raises")
+            place = (type_of(result), metadata["namespace"], metadata["name"])
+            uid = {"uid": metadata["uid"]}
+            result = await self._api.patch(*place, {**patch, "metadata": uid})
+            # What others write between the two requests is no difference that the API server keeps.
+            kept = dict(kept.items() & differences(child.body, result).items())
+        version = result["metadata"]["resourceVersion"]
+        child.memory.made[child.key] = _Made(
+            digest=child.digest,
+            uid=result["metadata"]["uid"],
+            version=version,
+            at=self._clock.monotonic(),
+            tolerated=kept,
+        )
+        changed = live is None or live["metadata"]["resourceVersion"] != version
+        return result if changed else None
 
-    async def _apply(self, wanted: "_Pass", live: Object | None) -> Object:
+    async def _apply(self, child: "_Child", live: Object | None) -> Object:
         """Apply to exactly the object that was seen, or to none: never to somebody else's."""
-        uid, last = _uid(live), wanted.last_uid
-        for attempt in range(1, ATTEMPTS + 1):
+        uid = _uid(live)
+        attempt = 0
+        while True:
+            attempt += 1
             condition = {"resourceVersion": NEVER} if uid is None else {"uid": uid}
-            metadata = {**wanted.body["metadata"], **condition}
+            metadata = {**child.body["metadata"], **condition}
             try:
-                return await self._api.apply({**wanted.body, "metadata": metadata})
+                return await self._api.apply({**child.body, "metadata": metadata})
             except ApiError as error:
                 # 422 also answers a changed uid.
                 if error.status not in (409, 422):
                     raise
-                found = await self._look(wanted)
-                wanted.check(found)
-                if _uid(found) == uid:
-                    if error.status == 422:
-                        raise Invalid(wanted.body, _why(wanted.body, error)) from error
-                    # Twice: a conflict of the moment is no foreign object.
-                    if last is None and attempt > 1:
-                        raise wanted.not_ours() from None
+                found = await self._look(child)
+                child.check(found)
+                if error.status == 422 and _uid(found) == uid:
+                    raise Invalid(child.body, _why(child.body, error)) from error
+                # Twice: a conflict of the moment is no foreign object.
+                if uid is None and found is None and attempt > 1:
+                    raise child.not_ours() from None
                 if attempt == ATTEMPTS:
                     raise
                 # An object of this process may have lost its labels, and so left the watch.
-                uid, last = _uid(found) or (last if uid is None else None), None
-        raise AssertionError("the last attempt returns or raises")
+                uid = _uid(found) or (child.last_uid if uid is None else None)
 
-    async def _look(self, wanted: "_Pass") -> Object | None:
+    async def _look(self, child: "_Child") -> Object | None:
         """Return the live object if it has our labels: no other Secret is ever read."""
-        kind = type_of(wanted.body)
-        labels = selector(wanted.owner)
-        namespace = wanted.body["metadata"]["namespace"]
+        kind = type_of(child.body)
+        labels = selector(child.owner)
+        namespace = child.body["metadata"]["namespace"]
         for body in await self._api.list(kind, namespace, label_selector=labels):
-            if body["metadata"]["name"] == wanted.body["metadata"]["name"]:
+            if body["metadata"]["name"] == child.body["metadata"]["name"]:
                 # List items lack apiVersion and kind.
                 return {**body, "apiVersion": kind.api_version, "kind": kind.kind}
         return None
 
-    async def _prune(
-        self,
-        owner: Object,
-        memory: _Memory,
-        wanted: set[Identity],
-        there: Mapping[Identity, Object],
-    ) -> int:
-        surplus_objects = [
-            body
-            for key, body in there.items()
-            if key not in wanted
-            and body["kind"] in PRUNED
+    async def _prune(self, owner: Object, memory: _Memory, surplus: Iterable[Object]) -> int:
+        doomed = {
+            body["metadata"]["uid"]: body
+            for body in surplus
+            if body["kind"] in PRUNED
             and belongs(body, owner)
             and body["metadata"].get("deletionTimestamp") is None
-        ]
-        memory.pruned &= {body["metadata"]["uid"] for body in surplus_objects}
+        }
+        memory.pruned &= doomed.keys()
         pruned = 0
-        for body in surplus_objects:
-            metadata = body["metadata"]
-            if metadata["uid"] in memory.pruned:
+        for uid, body in doomed.items():
+            if uid in memory.pruned:
                 continue
+            metadata = body["metadata"]
+            place = (type_of(body), metadata["namespace"], metadata["name"])
             try:
-                await self._api.delete(
-                    type_of(body), metadata["namespace"], metadata["name"], uid=metadata["uid"]
-                )
+                await self._api.delete(*place, uid=uid)
             except Conflict:
                 continue  # Another object has this name by now; the watch will show it.
-            memory.pruned.add(metadata["uid"])
+            memory.pruned.add(uid)
             pruned += 1
         return pruned
 
 
-class _Pass:
+class _Child:
+    """One desired object, and what was last written under its name."""
+
     def __init__(self, owner: Object, memory: _Memory, body: Object) -> None:
         self.owner = owner
         self.memory = memory
         self.body = body
         self.key = identity(body)
         self.digest: str = body["metadata"]["annotations"][APPLIED_ANNOTATION]
-        made = memory.made.get(self.key)
-        #: The last write under that name, of any desired state.
-        self.last = made
-        self.last_uid = made.uid if made is not None else None
-        self.made = made if made is not None and made.digest == self.digest else None
+        #: The last write, of any desired state.
+        self.last = memory.made.get(self.key)
+        self.last_uid = self.last.uid if self.last is not None else None
+        #: The last write, if it was of this desired state.
+        self.made = self.last if self.last and self.last.digest == self.digest else None
 
     def check(self, live: Object | None) -> None:
         """Raise NotOurs if ``live`` belongs to somebody else."""
@@ -345,39 +307,39 @@ class _Pass:
             "left as it is: delete or rename it",
         )
 
-    def lacking(self, live: Object | None) -> tuple[Difference, ...]:
+    def lacking(self, live: Object | None) -> list[str]:
+        """The paths of the fields to write; for an object that is not there one without name."""
         if live is None:
-            return (Difference("", ""),)
-        tolerated = self.made.tolerated if self.made is not None else frozenset()
-        return tuple(one for one in differences(self.body, live) if one not in tolerated)
+            return [""]
+        tolerated = self.made.tolerated if self.made is not None else {}
+        found = differences(self.body, live)
+        return [path for path, there in found.items() if tolerated.get(path) != there]
 
-    def behind(self, live: Object | None) -> bool:
-        """Whether the watch lags behind the last write; versions of a kind are ordered."""
-        if live is None or self.last is None or _uid(live) != self.last.uid:
+    def behind(self, live: Object | None, now: float) -> bool:
+        """Whether the watch has yet to show the last write; versions of a kind are ordered.
+        Bounded, because a restored etcd has older versions."""
+        last = self.last
+        if live is None or last is None or now - last.at >= ECHO or _uid(live) != last.uid:
             return False
-        return int(live["metadata"]["resourceVersion"]) < int(self.last.version)
+        return int(live["metadata"]["resourceVersion"]) < int(last.version)
 
     def made_before(self, live: Object | None) -> bool:
         """Whether it was as desired before, so somebody else has changed it."""
-        annotations = (live or {}).get("metadata", {}).get("annotations") or {}
-        return self.made is not None or annotations.get(APPLIED_ANNOTATION) == self.digest
+        return self.made is not None or _annotation(live, APPLIED_ANNOTATION) == self.digest
+
+
+def _annotation(body: Object | None, name: str) -> str:
+    annotations = (body or {}).get("metadata", {}).get("annotations") or {}
+    return str(annotations.get(name, ""))
 
 
 def _stamped(body: Object, installation: str) -> Object:
-    made = _annotated(body, INSTALLATION_ANNOTATION, installation)
+    metadata = body["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), INSTALLATION_ANNOTATION: installation}
+    stamped = {**body, "metadata": {**metadata, "annotations": annotations}}
     # The digest includes the installation: another one's objects are taken over, not repaired.
-    return _annotated(made, APPLIED_ANNOTATION, digest(made))
-
-
-def _annotated(body: Object, name: str, value: str) -> Object:
-    metadata: dict[str, Any] = dict(body["metadata"])
-    annotations = {**(metadata.get("annotations") or {}), name: value}
-    return {**body, "metadata": {**metadata, "annotations": annotations}}
-
-
-def installation_of(body: Object | None) -> str:
-    annotations = (body or {}).get("metadata", {}).get("annotations") or {}
-    return str(annotations.get(INSTALLATION_ANNOTATION, ""))
+    annotations[APPLIED_ANNOTATION] = digest(stamped)
+    return stamped
 
 
 def _uid(body: Object | None) -> str | None:
@@ -385,7 +347,7 @@ def _uid(body: Object | None) -> str | None:
 
 
 def _why(body: Object, error: ApiError) -> str:
-    if body["kind"] == "Secret":
+    if body["kind"] == SECRET.kind:
         # The API server's text may quote the refused value.
         return "the API server refuses it; delete the Secret, it is made anew"
     return f"the API server refuses it: {error.message}"

@@ -1,42 +1,56 @@
 """Compares live objects with desired ones. Pure.
 
 Fields that the desired object does not mention belong to others (defaults, other field managers)
-and are no difference. The exception is surplus: additions that change the object's meaning, such as
-a label in a selector or another container. The operator owns those maps and lists whole.
+and are no difference. The exception are additions that change the object's meaning, such as a label
+in a selector or another container: the operator owns those maps and lists whole.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE, STATEFUL_SET, Object
 from pillion_sidecar.config.schema.fields import QUANTITY, amount
 
-#: Maps and fields of quantities, which the API server normalizes ("1000m" to "1").
-_QUANTITY_MAPS = frozenset({"requests", "limits"})
-_QUANTITIES = frozenset({"sizeLimit"})
-#: Maps that the operator owns whole, by field.
-_SELECTORS = frozenset({"selector", "matchLabels", "podSelector"})
-#: Lists that the operator owns whole, by field; their elements have names.
-_LISTS = ("containers", "initContainers", "volumes", "ports")
-_MOUNTED = frozenset({"Secret", "ConfigMap"})
+#: The paths of quantities, which the API server normalizes ("1000m" to "1").
+_QUANTITIES = re.compile(r"\b((requests|limits)(\.[\w-]+|\[[^]]+\])|sizeLimit)$")
+#: Fields that have one owner each: apply removes others' additions to them.
+_SELECTORS = frozenset({"selector", "podSelector"})
+_POD = ("spec", "template", "spec")
+#: Maps, and lists of elements with names, that the operator owns whole. Apply leaves others'
+#: additions to them.
+_OWNED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    SECRET.kind: (("data",),),
+    CONFIG_MAP.kind: (("data",),),
+    SERVICE.kind: (("spec", "ports"),),
+    STATEFUL_SET.kind: tuple((*_POD, name) for name in ("containers", "initContainers", "volumes")),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    #: ``spec.template.spec.containers[pillion-deliverer].image``
-    path: str
-    #: A digest of the live value, which may be secret; empty if there is none.
-    live: str
+def differences(desired: Object, live: Object) -> dict[str, str]:
+    """The paths (``spec.template.spec.containers[deliverer].image``) of all differing fields, each
+    with a digest of the live value, which may be secret; empty if there is none."""
+    found = dict(_of_value(desired, live, ""))
+    for place, added in _additions(desired, live):
+        found |= {f"{'.'.join(place)}[{name}]": digest(one) for name, one in added.items()}
+    return found
 
 
-def differences(desired: Object, live: Object) -> tuple[Difference, ...]:
-    """All differing fields, in the order of the desired object."""
-    extra = (Difference(path, digest(there)) for path, there in surplus(desired, live))
-    return (*_of_map(desired, live, ""), *extra)
+def without_additions(desired: Object, live: Object) -> dict[str, Any]:
+    """A merge patch that removes others' additions; empty if there are none."""
+    patch: dict[str, Any] = {}
+    for place, added in _additions(desired, live):
+        there, inside = _at(live, place), patch
+        for name in place[:-1]:
+            inside = inside.setdefault(name, {})
+        inside[place[-1]] = (
+            dict.fromkeys(added)
+            if isinstance(there, Mapping)
+            else [one for one in there if one.get("name") not in added]
+        )
+    return patch
 
 
 def digest(value: Any) -> str:
@@ -52,57 +66,53 @@ def same_quantity(one: Any, other: Any) -> bool:
     return all(re.fullmatch(QUANTITY, str(each)) for each in both) and amount(one) == amount(other)
 
 
-def _of_value(desired: Any, live: Any, path: str) -> Iterator[Difference]:
+def _of_value(desired: Any, live: Any, path: str) -> Iterator[tuple[str, str]]:
+    inside = _inside(desired, live, path)
+    if inside is not None:
+        for below, value, there in inside:
+            yield from _of_value(value, there, below)
+    elif not _same(desired, live, path):
+        yield path, "" if live is None else digest(live)
+
+
+def _inside(desired: Any, live: Any, path: str) -> list[tuple[str, Any, Any]] | None:
+    """The desired fields or elements by path, each with its live value; None if the two are
+    compared whole."""
     if isinstance(desired, Mapping) and isinstance(live, Mapping):
-        yield from _of_map(desired, live, path)
-    elif _is_list(desired) and _is_list(live):
-        yield from _of_list(desired, live, path)
-    elif not _same(desired, live):
-        yield Difference(path, "" if live is None else digest(live))
+        if path.rpartition(".")[2] in _SELECTORS:
+            return None
+        return [(_below(path, key), value, live.get(key)) for key, value in desired.items()]
+    if not (_is_list(desired) and _is_list(live)):
+        return None
+    key = _merge_key([*desired, *live])
+    if desired and key is not None:
+        known = {one[key]: one for one in live}
+        return [(f"{path}[{one[key]}]", one, known.get(one[key])) for one in desired]
+    if len(desired) != len(live):
+        return None
+    pairs = zip(desired, live, strict=True)
+    return [(f"{path}[{index}]", *pair) for index, pair in enumerate(pairs)]
 
 
-def _of_map(desired: Object, live: Object, path: str) -> Iterator[Difference]:
-    inside = path.rpartition(".")[2]
-    for key, value in desired.items():
-        there = live.get(key)
-        if key in _QUANTITIES or inside in _QUANTITY_MAPS:
-            if same_quantity(value, there):
-                continue
-            yield Difference(_below(path, key), "" if there is None else digest(there))
-        else:
-            yield from _of_value(value, there, _below(path, key))
-
-
-def _of_list(desired: Sequence[Any], live: Sequence[Any], path: str) -> Iterator[Difference]:
-    keyed = _by_key(desired), _by_key(live)
-    if keyed[0] and keyed[1]:
-        for name, element in keyed[0].items():
-            yield from _of_value(element, keyed[1].get(name), f"{path}[{name}]")
-    elif len(desired) != len(live):
-        yield Difference(path, digest(live))
-    else:
-        for index, (element, there) in enumerate(zip(desired, live, strict=True)):
-            yield from _of_value(element, there, f"{path}[{index}]")
-
-
-def _same(desired: Any, live: Any) -> bool:
+def _same(desired: Any, live: Any, path: str) -> bool:
     if live is None:
         # The API server omits empty values.
         return desired is None or (isinstance(desired, Mapping | list | tuple) and not desired)
     # True == 1 in Python, not in JSON.
-    return type(desired) is type(live) and bool(desired == live)
+    if type(desired) is type(live) and desired == live:
+        return True
+    return _QUANTITIES.search(path) is not None and same_quantity(desired, live)
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _by_key(elements: Sequence[Any]) -> dict[Any, Any] | None:
-    """The elements by their server-side apply merge key; None without one."""
+def _merge_key(elements: list[Any]) -> str | None:
+    """The field by which server-side apply tells the elements apart; None: by their place."""
     for key in ("uid", "name"):
         if all(isinstance(one, Mapping) and isinstance(one.get(key), str) for one in elements):
-            keyed = {element[key]: element for element in elements}
-            return keyed if len(keyed) == len(elements) else None
+            return key
     return None
 
 
@@ -112,74 +122,19 @@ def _below(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def surplus(desired: Object, live: Object) -> tuple[tuple[str, Any], ...]:
-    return tuple((path, there) for path, there, _ in _surplus(desired, live))
+def _additions(desired: Object, live: Object) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Places, each with what others added there, by name."""
+    for place in _OWNED.get(desired.get("kind", ""), ()):
+        ours, there = _by_name(_at(desired, place)), _by_name(_at(live, place))
+        if added := {name: there[name] for name in sorted(there.keys() - ours.keys())}:
+            yield place, added
 
 
-def without_surplus(desired: Object, live: Object) -> dict[str, Any]:
-    """A merge patch that removes the surplus; empty if there is none."""
-    patch: dict[str, Any] = {}
-    for _, _, place in _surplus(desired, live):
-        *above, last = place
-        inside = patch
-        for name in above:
-            inside = inside.setdefault(name, {})
-        inside[last] = _kept(desired, live, place)
-    return patch
-
-
-def _kept(desired: Object, live: Object, place: tuple[str, ...]) -> Any:
-    wanted: Any = desired
-    there: Any = live
+def _at(body: Any, place: tuple[str, ...]) -> Any:
     for name in place:
-        wanted = wanted.get(name) if isinstance(wanted, Mapping) else None
-        there = there[name]
-    if place[-1] not in _LISTS or not isinstance(there, list):
-        return None
-    names = {one["name"] for one in wanted or ()}
-    return [one for one in there if one["name"] in names]
+        body = (body or {}).get(name)
+    return body or ()
 
 
-def _surplus(
-    desired: Object, live: Object, place: tuple[str, ...] = ()
-) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
-    desired = _with_defaults(desired, live, place)
-    if place == ("data",) or (place and place[-1] in _SELECTORS):
-        for key in sorted(live.keys() - desired.keys()):
-            yield _place((*place, key)), live[key], (*place, key)
-    for key, value in desired.items():
-        there = live.get(key)
-        if isinstance(value, Mapping) and isinstance(there, Mapping):
-            yield from _surplus(value, there, (*place, key))
-        elif key in _LISTS and _named(value) and _named(there):
-            yield from _surplus_of_list(value, there or (), (*place, key))
-
-
-def _with_defaults(desired: Object, live: Object, place: tuple[str, ...]) -> Object:
-    """Add the fields that hold surplus, empty, where the desired object lacks them."""
-    if not place and desired.get("kind") in _MOUNTED:
-        return {"data": {}, **desired}
-    if "containers" in desired:
-        return {"initContainers": [], "volumes": [], **desired}
-    return desired
-
-
-def _surplus_of_list(
-    desired: Sequence[Any], live: Sequence[Any], place: tuple[str, ...]
-) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
-    names = {one["name"] for one in desired}
-    for one in live:
-        if one["name"] not in names:
-            yield f"{_place(place)}[{one['name']}]", one, place
-
-
-def _named(value: Any) -> bool:
-    return isinstance(value, Sequence | None) and all(
-        isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in value or ()
-    )
-
-
-def _place(place: tuple[str, ...]) -> str:
-    if place[0] == "data":
-        return f"data[{place[1]}]"
-    return ".".join(place)
+def _by_name(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {one.get("name", ""): one for one in value}

@@ -15,6 +15,7 @@ from pillion_operator.cluster.types import (
     SERVICE_ACCOUNT,
     STATEFUL_SET,
     Object,
+    ResourceType,
     our_type,
 )
 from pillion_operator.desired.objects import desired_objects
@@ -132,8 +133,78 @@ async def test_a_gateway_is_made_and_a_new_process_writes_nothing(
     repairs: list[Repair] = []
     applied = await sync(api, service, repairs=repairs)
     assert (applied.written, applied.refused) == (7, ())
+    writes: list[str] = []
+    counted = Api(api._client, wrote=writes.append)
+    assert (await sync(counted, service, repairs=repairs)) == Applied()
+    assert (writes, repairs) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "fields"),
+    [
+        (
+            STATEFUL_SET,
+            {
+                "spec": {
+                    "template": {
+                        "spec": {
+                            "containers": [{"name": "more", "image": "x"}],
+                            "initContainers": [{"name": "first", "image": "x"}],
+                        }
+                    }
+                }
+            },
+            (
+                "spec.template.spec.containers[more]",
+                "spec.template.spec.initContainers[first]",
+            ),
+        ),
+        (
+            STATEFUL_SET,
+            {"spec": {"template": {"spec": {"volumes": [{"name": "more", "emptyDir": {}}]}}}},
+            ("spec.template.spec.volumes[more]",),
+        ),
+        (SERVICE, {"spec": {"selector": {"more": "x"}}}, ("spec.selector",)),
+        (
+            SERVICE,
+            {"spec": {"ports": [{"name": "more", "port": 9, "protocol": "TCP"}]}},
+            ("spec.ports[more]",),
+        ),
+        (
+            NETWORK_POLICY,
+            {"spec": {"podSelector": {"matchLabels": {"more": "x"}}}},
+            ("spec.podSelector",),
+        ),
+        (
+            POD_DISRUPTION_BUDGET,
+            {"spec": {"selector": {"matchLabels": {"more": "x"}}}},
+            ("spec.selector",),
+        ),
+    ],
+)
+async def test_what_others_add_where_it_changes_the_meaning_is_removed(
+    api: Api, namespace: str, kind: ResourceType, patch: Object, fields: tuple[str, ...]
+) -> None:
+    service = await make_service(api, namespace, {"replicas": 1})
+    repairs: list[Repair] = []
+    await sync(api, service, repairs=repairs)
+    before = next(body for body in await children(api, service) if body["kind"] == kind.kind)
+    await api.patch(kind, namespace, before["metadata"]["name"], added(before, patch))
+    assert (await sync(api, service, repairs=repairs)).written == 1
+    assert [repair.fields for repair in repairs] == [fields]
+    after = await api.get(kind, namespace, before["metadata"]["name"])
+    assert after is not None
+    assert after["spec"] == before["spec"]
     assert (await sync(api, service, repairs=repairs)) == Applied()
-    assert repairs == []
+
+
+def added(body: Any, patch: Any) -> Any:
+    """A merge patch that adds to lists, too."""
+    if isinstance(patch, list):
+        return [*(body or ()), *patch]
+    if isinstance(patch, dict):
+        return {key: added((body or {}).get(key), value) for key, value in patch.items()}
+    return patch
 
 
 @pytest.mark.parametrize("deliverer", DELIVERERS)

@@ -41,13 +41,17 @@ class Server:
         self.log.append(f"apply {name}")
         if name in self.failures:
             raise self.failures[name]
+        before = self.objects.get(name, {"metadata": {"resourceVersion": ""}})
         metadata = {
             **body["metadata"],
             "uid": f"uid-{name}",
-            "resourceVersion": str(next(self._versions)),
+            "resourceVersion": before["metadata"]["resourceVersion"],
         }
         spec = {**body["spec"], **self.rewrites}
-        self.objects[name] = {**body, "metadata": metadata, "spec": spec}
+        after = {**before, **body, "metadata": metadata, "spec": spec}
+        if after != before:
+            metadata["resourceVersion"] = str(next(self._versions))
+            self.objects[name] = after
         return self.objects[name]
 
     def live(self) -> list[Object]:
@@ -107,6 +111,29 @@ async def test_what_the_api_server_does_not_keep_is_not_written_for_ever(bed: Be
     applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
     assert applied.written == 1
     assert [repair.fields for repair in bed.repairs] == [("spec.size",)]
+
+
+async def test_what_an_apply_leaves_as_it_was_is_no_repair_after_a_restart(bed: Bed) -> None:
+    """Only the API server knows what it keeps: its answer has the version that was there."""
+    desired = [child("a", size=1)]
+    bed.server.rewrites = {"size": 2}
+    await bed.applier.sync(OWNER, desired=desired, live=[])
+    live = list(bed.server.objects.values())
+    later = bed.installed("here")
+    assert (await later.sync(OWNER, desired=desired, live=live)).written == 0
+    assert bed.server.log == ["apply a", "apply a"]
+    assert (await later.sync(OWNER, desired=desired, live=live)).written == 0
+    assert bed.server.log == ["apply a", "apply a"]
+    assert bed.repairs == []
+
+
+async def test_a_conflict_of_the_moment_does_not_make_an_object_of_ours_foreign(bed: Bed) -> None:
+    await bed.applier.sync(OWNER, desired=[child("a", size=1)], live=[])
+    live = bed.server.live()
+    bed.server.failures["a"] = Conflict(409, "Conflict", "it has changed")
+    with pytest.raises(Conflict):
+        await bed.applier.sync(OWNER, desired=[child("a", size=2)], live=live)
+    assert bed.server.log.count("apply a") == 1 + ATTEMPTS
 
 
 async def test_the_echo_of_a_write_is_known_and_what_others_make_of_it_is_not(bed: Bed) -> None:
@@ -200,21 +227,26 @@ async def test_an_object_that_is_always_another_is_given_up_for_the_moment(bed: 
 
 
 class Fought(Server):
-    """Somebody adds a key to each Secret, and writes between the next ``between`` requests too."""
+    """A Secret to which somebody adds a key, and writes ``between`` apply and the next request."""
 
-    between = 0
+    between: Object | None = None
 
     async def apply(self, body: Object) -> Object:
         result = await super().apply({"spec": {}, **body})
-        return {**result, "data": {**body["data"], "theirs": "eA=="}}
+        live = {**result, "data": {**body["data"], "theirs": "eA=="}}
+        self.objects["a"] = {**live, "data": {**live["data"], **(self.between or {})}}
+        return live
 
     async def patch(
         self, kind: ResourceType, namespace: str, name: str, patch: dict[str, Any]
     ) -> Object:
         self.log.append(f"patch {name}")
-        if self.between:
-            self.between -= 1
-            raise Conflict(409, "Conflict", "it has changed")
+        live = self.objects[name]
+        assert patch["metadata"] == {"uid": live["metadata"]["uid"]}
+        merged = {**live["data"], **patch["data"]}
+        data = {key: value for key, value in merged.items() if value is not None}
+        metadata = {**live["metadata"], "resourceVersion": str(next(self._versions))}
+        self.objects[name] = {**live, "metadata": metadata, "data": data}
         return self.objects[name]
 
 
@@ -225,27 +257,26 @@ async def test_who_writes_between_two_requests_of_a_repair_makes_no_more_of_them
     )
     desired = [{**managed(SECRET, "a", service=OWNER), "data": {"ours": "eA=="}}]
     await applier.sync(OWNER, desired=desired, live=[])
-    spoiled = [{**body, "data": {"ours": "eQ=="}} for body in server.live()]
+    assert server.log == ["apply a", "patch a"]
+    assert server.objects["a"]["data"] == {"ours": "eA=="}
 
     server.log.clear()
-    server.between = 1
+    server.between = {"ours": "eQ=="}
+    spoiled = [{**body, "data": {"ours": "eg=="}} for body in server.live()]
     assert (await applier.sync(OWNER, desired=desired, live=spoiled)).written == 1
-    assert server.log.count("patch a") == 2
-    assert [repair.times for repair in bed.repairs] == [1]
+    assert server.log == ["apply a", "patch a"]
 
-    server.log.clear()
-    server.between = ATTEMPTS
+    # What was written between is drift like any other, and waits for its turn.
+    server.between = None
+    waits = await applier.sync(OWNER, desired=desired, live=server.live())
+    assert (waits.written, waits.retry_after) == (0, FIRST_WAIT)
     bed.clock.skip(FIRST_WAIT)
-    spoiled = [{**body, "data": {"ours": "eQ=="}} for body in server.live()]
-    with pytest.raises(Conflict):
-        await applier.sync(OWNER, desired=desired, live=spoiled)
-    assert server.log.count("patch a") == ATTEMPTS
-
-    # What failed was an attempt: the next one waits for its turn.
-    server.log.clear()
-    waits = await applier.sync(OWNER, desired=desired, live=spoiled)
-    assert waits.retry_after == 2 * FIRST_WAIT
-    assert server.log == []
+    assert (await applier.sync(OWNER, desired=desired, live=server.live())).written == 1
+    assert server.objects["a"]["data"] == {"ours": "eA=="}
+    assert [(repair.fields, repair.times) for repair in bed.repairs] == [
+        (("data.ours",), 1),
+        (("data.ours",), 2),
+    ]
 
 
 async def test_what_the_operator_may_not_delete_is_left_to_the_garbage_collector(bed: Bed) -> None:
