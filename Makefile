@@ -146,6 +146,7 @@ docs: .venv/.complete ## Build the manual into site/; a broken link is an error
 .PHONY: generate
 generate: .venv/.complete ## Write what is generated: crds/, docs/reference/, docs/rows.md, a picture
 	@$(PY) tools/generate.py
+	@$(PY) tools/generate_modules_picture.py
 
 .PHONY: format
 format: .venv/.complete ## Let ruff put the source into form
