@@ -22,6 +22,7 @@ TOLD = {
     "RetryTooShort": ("True", "RetryTooShort", None),
     "ClassUnknown": ("True", "ClassUnknown", None),
     "SharedPortAndPath": ("True", "SharedPortAndPath", None),
+    "RelayAbandoned": ("True", "RelayAbandoned", None),
     "AnotherInstallation": ("True", "AnotherInstallation", None),
 }
 GOOD = {"True": "False", "False": "True"}
