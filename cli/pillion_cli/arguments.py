@@ -48,11 +48,13 @@ class Options:
         self._to.add_argument(*names, metavar=metavar, help=text, default=default, **more)
 
     def file(self, spelling: str, text: str, default: Path | None = None, **more: Any) -> None:
-        self.value(spelling, text, Path, default, **more)
+        self.value(spelling, text, file_path, default, **more)
 
-    def several(self, spelling: str, text: str) -> None:
+    def several(self, spelling: str, text: str, parse: Callable[[str], Any] = str) -> None:
         *names, metavar = spelling.split()
-        self._to.add_argument(*names, metavar=metavar, help=text, action="append", default=[])
+        self._to.add_argument(
+            *names, metavar=metavar, help=text, type=parse, action="append", default=[]
+        )
 
     def choice(
         self, name: str, choices: Iterable[str], text: str, default: str | None = None
@@ -63,6 +65,13 @@ class Options:
 
     def flag(self, name: str, text: str) -> None:
         self._to.add_argument(name, action="store_true", help=text)
+
+
+def file_path(text: str) -> Path:
+    """Raises ArgumentTypeError for an empty text, which Path takes for the working folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
 
 
 def seconds_from(minimum: float, *, maximum: float = MAXIMUM_SECONDS) -> Callable[[str], float]:
@@ -133,7 +142,9 @@ def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         # int() takes more than digits, and is slow for long ones.
-        number = int(text) if text.isdecimal() and len(text) <= _LONGEST_TEXT else -1
+        number = (
+            int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_TEXT else -1
+        )
         if not minimum <= number <= maximum:
             shown = text[:_LONGEST_TEXT]
             raise argparse.ArgumentTypeError(

@@ -60,7 +60,9 @@ def termination_message(left: int, destinations: Mapping[str, int]) -> str:
 def host_and_port(text: str, *, example: str) -> tuple[str, int]:
     """Parse HOST:PORT, with an IPv6 address in brackets. Raises ArgumentTypeError."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > LARGEST_PORT:
+    is_port = port.isascii() and port.isdecimal() and len(port) < 20 and int(port) <= LARGEST_PORT
+    is_bare = ":" not in host or (host.startswith("[") and host.endswith("]"))
+    if not host or "/" in host or not is_port or not is_bare:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in {example}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from aiohttp import web
 
@@ -39,9 +39,13 @@ class ParameterError(Exception):
     """A parameter or header is wrong; the text names it and the remedy. Answered 400."""
 
 
-def check_names(query: Mapping[str, str], known: Collection[str]) -> None:
-    """Raise :class:`ParameterError` for an unknown or repeated parameter (a repeated one is a
-    further item of ``query``)."""
+def check_names(request: web.Request, known: Collection[str]) -> None:
+    """Raise :class:`ParameterError` for an unknown or repeated parameter, and for one that is not
+    UTF-8."""
+    query = request.query
+    raw = request.rel_url.raw_query_string
+    if "%" in raw or not raw.isascii():
+        _check_encoding(raw)
     names = set(query)
     if len(names) == len(query) and names.issubset(known):
         return
@@ -53,6 +57,17 @@ def check_names(query: Mapping[str, str], known: Collection[str]) -> None:
         if name in seen:
             raise ParameterError(f"{name}: is given more than once; give it once")
         seen.add(name)
+
+
+def _check_encoding(raw: str) -> None:
+    # The parsed query replaces such bytes, and then different values would be the same.
+    for part in raw.split("&"):
+        name = part.partition("=")[0]
+        try:
+            unquote_to_bytes(part.encode("utf-8", "surrogateescape")).decode()
+        except UnicodeError:
+            shown = name[:MOST_SHOWN]
+            raise ParameterError(f"{shown!r}: is not UTF-8; percent-encode UTF-8") from None
 
 
 def suggest(text: str, known: Collection[str]) -> str:

@@ -65,6 +65,13 @@ LARGEST_BATCH = 100_000
 _SECONDS = seconds_from(0.001, maximum=DAY)
 
 
+def publisher_id(text: str) -> str:
+    """Raises ArgumentTypeError for what a header cannot carry."""
+    if not (text.isascii() and text.isprintable()):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not printable ASCII")
+    return text
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="file to send; - reads standard input")
     add_deliverer_arguments(parser, "the deliverer's intake")
@@ -79,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.value(
         "--source SOURCE", "default source of the lines; with a source, repeats are recognised"
     )
-    options.value("--publisher ID", "publisher ID, which a flush refers to [a new one]")
+    options.value(
+        "--publisher ID", "publisher ID, which a flush refers to [a new one]", publisher_id
+    )
     options.value(
         "--batch N", "maximum indications per request", whole_number(1, LARGEST_BATCH), 1000
     )

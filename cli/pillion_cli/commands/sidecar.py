@@ -3,13 +3,14 @@
 import argparse
 import asyncio
 import gc
+import ipaddress
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pillion_cli.arguments import Options
+from pillion_cli.arguments import Options, whole_number
 from pillion_cli.exits import CommandError, Exit, gc_disabled
 from pillion_cli.serving import (
     add_logging_arguments,
@@ -36,6 +37,7 @@ SERVICE = "{service}"
 #: Switch interval of the interpreter: the maximum wait of the committing thread for a busy event
 #: loop, instead of 5 ms.
 SWITCH_SECONDS = 0.0005
+LARGEST_DESTINATIONS = 1_000_000
 HELP = f"""\
 Run a deliverer: accept indications from publishers, and deliver each to every subscribed
 listener, in order, with retry.
@@ -193,11 +195,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.value(
         "--max-destinations N",
         "maximum number of destination queues, a limit on memory",
-        int,
+        whole_number(1, LARGEST_DESTINATIONS),
         10_000,
     )
     options.several(
-        "--nameserver IP[:PORT]", "name server instead of the system's; may be repeated"
+        "--nameserver IP[:PORT]",
+        "name server instead of the system's; may be repeated",
+        name_server,
     )
     add_gateway_arguments(options)
     add_logging_arguments(options)
@@ -205,6 +209,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def address(text: str) -> Address:
     return Address(*host_and_port(text, example="127.0.0.1:8288"))
+
+
+def name_server(text: str) -> str:
+    """Check IP[:PORT], with an IPv6 address in brackets if it has a port. Raises
+    ArgumentTypeError."""
+    try:
+        ipaddress.ip_address(text[1:-1] if text[:1] + text[-1:] == "[]" else text)
+    except ValueError:
+        host, port = host_and_port(text, example="192.0.2.1:53")
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            port = 0
+        if port == 0:
+            raise argparse.ArgumentTypeError(f"{text!r} is not IP[:PORT]") from None
+    return text
 
 
 def _keep_apart(journal: Path | None, resources: Path) -> None:

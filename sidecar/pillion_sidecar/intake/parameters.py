@@ -1,4 +1,5 @@
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ PUBLISH_PARAMETERS = frozenset({"ack", "callback", "instance", "source", "timeou
 
 _LEVELS = {level.value.lower(): level for level in Acknowledgement}
 _MAXIMUM_LANGUAGES = 16
+#: A part of what float() takes: also underscores, spaces, signs and other digits.
+_SECONDS = re.compile(r"([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ def parse_parameters(
     publisher = headers.get("Pillion-Publisher")
     if publisher is not None and not 0 < len(publisher) <= MAXIMUM_TEXT:
         raise ParameterError(f"Pillion-Publisher: give 1 to {MAXIMUM_TEXT} characters")
+    if publisher is not None and not publisher.isascii() and not _is_unicode(publisher):
+        raise ParameterError("Pillion-Publisher: is not UTF-8; send UTF-8")
     instance = query.get("instance")
     if instance is not None and publisher is None:
         raise ParameterError("instance: give Pillion-Publisher, whose instance it is")
@@ -72,6 +77,15 @@ def parse_parameters(
         callback=callback,
         instance=instance,
     )
+
+
+def _is_unicode(text: str) -> bool:
+    """False for bytes that were not UTF-8, which a header has as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parse_level(
@@ -117,10 +131,7 @@ def parse_timeout(query: Mapping[str, str], *, maximum: float) -> float:
     text = query.get("timeout")
     if text is None:
         return min(DEFAULT_TIMEOUT, maximum)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
+    seconds = float(text) if _SECONDS.fullmatch(text) else math.nan
     if not 0 <= seconds <= maximum:
         raise ParameterError(f"timeout: {text!r:.40}; give seconds from 0 to {maximum:g}")
     return seconds

@@ -238,7 +238,7 @@ class _Intake:
 
     async def receipt(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/receipts/ID."""
-        check_names(request.query, RECEIPT_PARAMETERS)
+        check_names(request, RECEIPT_PARAMETERS)
         seconds = parse_timeout(request.query, maximum=self.limits.wait_seconds)
         level = self._level(request)
         receipt = self._receipts.find(request.match_info["id"], namespace=namespace_of(request))
@@ -258,7 +258,7 @@ class _Intake:
 
     async def flush(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/flush: wait for everything that a publisher has published so far."""
-        check_names(request.query, FLUSH_PARAMETERS)
+        check_names(request, FLUSH_PARAMETERS)
         seconds = parse_timeout(request.query, maximum=self.limits.wait_seconds)
         level = self._level(request)
         publisher = self._named_publisher(request)
@@ -277,7 +277,7 @@ class _Intake:
 
     async def faults(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/faults: a publisher's discards (S1.9)."""
-        check_names(request.query, FAULTS_PARAMETERS)
+        check_names(request, FAULTS_PARAMETERS)
         after = parse_count(request.query, name="after", default=0, maximum=1 << 62)
         limit = parse_count(
             request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS
@@ -321,7 +321,7 @@ class _Intake:
             return body
         if body is EXPORT:
             return self.export(request, slot)
-        check_names(request.query, PUBLISH_PARAMETERS)
+        check_names(request, PUBLISH_PARAMETERS)
         parameters = self._parameters(request, slot)
         if isinstance(parameters, web.Response):
             return parameters
@@ -444,7 +444,7 @@ class _Intake:
         refusal = cimxml.refuse_method(request.method) or refuse_encoding(request)
         if refusal is not None:
             return refusal
-        check_names(request.query, PUBLISH_PARAMETERS)
+        check_names(request, PUBLISH_PARAMETERS)
         parameters = self._parameters(request, slot, sender="an export message")
         if isinstance(parameters, web.Response):
             return parameters

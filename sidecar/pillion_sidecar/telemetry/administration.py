@@ -109,7 +109,7 @@ def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -
         if refusal is not None:
             return refusal
         try:
-            check_names(request.query, parameters)
+            check_names(request, parameters)
             return await handler(request)
         except ParameterError as error:
             return refuse(400, str(error))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pillion_cli.arguments import seconds_from
+from pillion_cli.arguments import file_path, seconds_from
 from pillion_cli.exits import Exit
 from pillion_cli.main import COMMANDS, command_parser, load, main
 
@@ -90,7 +90,9 @@ def test_a_wrong_value_is_answered_without_the_name_of_a_function(
     typed = [
         action.option_strings[0]
         for action in parser._actions
-        if action.option_strings and action.type not in (None, Path) and not action.choices
+        if action.option_strings
+        and action.type not in (None, Path, file_path)
+        and not action.choices
     ]
     for option in typed:
         with pytest.raises(SystemExit):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pillion_cli.arguments import Options
-from pillion_cli.commands import sidecar
+from pillion_cli.commands import publish, sidecar
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import add_logging_arguments, start_logging
 
@@ -102,3 +102,42 @@ def test_a_journal_in_the_folder_of_the_resources_is_refused(tmp_path: Path, jou
     with pytest.raises(CommandError, match="is the folder of --resources") as failure:
         sidecar.run(parser.parse_args(folders))
     assert failure.value.code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--journal", ""),
+        ("--resources", ""),
+        ("--log-file", ""),
+        ("--nameserver", "name"),
+        ("--nameserver", "192.0.2.1:0"),
+        ("--nameserver", "192.0.2.1:65536"),
+        ("--intake", "127.0.0.1:\u0663"),
+        ("--intake", "::1:80"),
+        ("--intake", "http://127.0.0.1:0"),
+        ("--max-destinations", "0"),
+        ("--max-destinations", "-1"),
+        ("--max-destinations", "1" + 30 * "0"),
+    ],
+)
+def test_a_wrong_value_of_the_sidecar_is_refused_by_name(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    sidecar.add_arguments(parser)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--resources", "x", option, value])
+    assert ended.value.code == Exit.USAGE
+    assert option in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["192.0.2.1", "192.0.2.1:53", "2001:db8::1", "[2001:db8::1]:53"])
+def test_a_name_server_is_an_address_with_or_without_a_port(text: str) -> None:
+    assert sidecar.name_server(text) == text
+
+
+@pytest.mark.parametrize("text", ["\xf6\u20ac", "a\r\nb"])
+def test_a_publisher_that_no_header_carries_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        publish.publisher_id(text)

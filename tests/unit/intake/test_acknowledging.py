@@ -326,3 +326,16 @@ async def test_a_discard_counts_once_though_its_request_was_repeated_meanwhile()
         door.queues.settle(0, discarded=DiscardReason.ATTEMPTS_EXCEEDED)
         _, document, _ = await door.post(b"", path="/v1/flush?publisher=p&timeout=0")
         assert document["destinations"]["siem"]["discarded"] == {"attempts-exceeded": 1}
+
+
+@pytest.mark.parametrize(
+    "query", ["source=%ff", "source=s&timeout=%ff", "timeout=1_0", "timeout=%2B5", "timeout=%205"]
+)
+async def test_a_parameter_in_a_wrong_encoding_or_form_is_refused_by_name(query: str) -> None:
+    async with durable_door().open() as door:
+        status, document, _ = await door.post(lines(alert("1")), path=f"/v1/indications?{query}")
+        assert status == 400
+        assert query.rpartition("=")[0].rpartition("&")[2] in document["reason"]
+        path = "/v1/indications?source=%EF%BF%BD"
+        status, document, _ = await door.post(lines(alert("1")), path=path)
+        assert document["duplicate"] == 0
