@@ -313,7 +313,7 @@ def test_the_operator_goes_by_the_selector_of_the_webhook(render: Render) -> Non
     def lists(case: str) -> bool:
         return any("namespaces" in rule["resources"] for rule in rules(render(case)))
 
-    assert settings(render("fail")).namespace_selector == "team=a,env in (prod)"
+    assert settings(render("fail")).namespace_selector == "team=a,env=prod"
     assert settings(render("default")).namespace_selector is None
     assert (lists("fail"), lists("default")) == (True, False)
 

@@ -167,7 +167,7 @@ def test_the_listener_that_is_behind_stands_out(prometheus: Prometheus) -> None:
     pending = "sum by (destination) (pillion_destination_queue_depth) > 20"
     (behind,) = prometheus.until(pending)
     assert behind["metric"] == {"destination": "dead"}
-    table = [query for query in QUERIES if query.panel.startswith("Which listener is behind")]
+    table = [query for query in QUERIES if query.panel == "Destinations"]
     shown: dict[str, set[int]] = {"dead": set(), "good": set()}
     for number, query in enumerate(table):
         for found in prometheus.query(query.filled(ALL, interval=INTERVAL)):
