@@ -1,7 +1,7 @@
 """Sums up all deliverers' queues of one destination. Pure. The order of the answers makes no
 difference; those of several services may be combined."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -61,9 +61,14 @@ def delivery_of(destination: str, answers: Sequence[Answer]) -> DestinationDeliv
 
 
 def deliveries(answers: Sequence[Answer]) -> Mapping[str, DestinationDelivery]:
-    reports = (answer for answer in answers if isinstance(answer, DelivererReport))
-    names = sorted({name for report in reports for name in report.queues})
-    return {name: delivery_of(name, answers) for name in names}
+    # In one pass: a service may have thousands of destinations, and of deliverers.
+    reports = [answer for answer in answers if isinstance(answer, DelivererReport)]
+    queues: defaultdict[str, list[QueueReport]] = defaultdict(list)
+    for report in reports:
+        for name, queue in report.queues.items():
+            queues[name].append(queue)
+    unreachable = len(answers) - len(reports)
+    return {name: _summed_up(queues[name], unreachable) for name in sorted(queues)}
 
 
 def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDelivery:
