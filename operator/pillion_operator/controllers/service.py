@@ -106,8 +106,6 @@ class ConfigurationReconciler:
             authority=context.authority, clock=context.clock, recorder=context.recorder
         )
         self._lingering = Lingering(context)
-        #: By gateway, what its last evaluation found to be retained.
-        self._retained: dict[Key, dict[str, set[str]]] = {}
         #: Missing services, as their users have been told.
         self._absent: set[Key] = set()
 
@@ -141,9 +139,8 @@ class ConfigurationReconciler:
         changed = judged_otherwise(before, evaluation, service.namespace)
         if before is None or before.verdict != evaluation.verdict:
             changed |= self._context.references.served_by(service)
-        changed |= _statuses(service, state.retained)
-        state.retained = self._retained.pop(service, {})
-        changed |= _statuses(service, state.retained)
+        changed |= _statuses(service, evaluation.retained)
+        changed |= set() if before is None else _statuses(service, before.retained)
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
@@ -170,7 +167,7 @@ class ConfigurationReconciler:
         served = self._context.references.served_by(service)
         rendered = set[Key]()
         if state is not None:
-            rendered = _statuses(service, state.retained) | state.rollout.keys
+            rendered = _statuses(service, state.evaluation.retained) | state.rollout.keys
         for key in sorted(served | rendered | draining(self._context.store, service.namespace)):
             self._context.queue.add(key)
         (self._absent.add if served else self._absent.discard)(service)
@@ -185,7 +182,7 @@ class ConfigurationReconciler:
             for name in (*subscriptions, *surroundings.relayed)
             if self._ended(Key(SUBSCRIPTION, service.namespace, name))
         }
-        return evaluate_service(
+        evaluation = evaluate_service(
             service.name,
             namespace=namespace,
             judge=self._context.judge,
@@ -193,6 +190,7 @@ class ConfigurationReconciler:
             ended=ended,
             surroundings=surroundings,
         )
+        return replace(evaluation, retained=surroundings.retained)
 
     def _rendered(self, service: Key) -> Mapping[Key, str]:
         known = self._context.states.get(service)
@@ -206,7 +204,7 @@ class ConfigurationReconciler:
         if not is_gateway(body):
             return Surroundings(gateways=gateways_named(body, namespace=namespace))
         relayed = relayed_to(service, namespace=namespace, references=self._context.references)
-        by_service = self._retained[service] = self._lingering.of(service, relayed=relayed)
+        by_service = self._lingering.of(service, relayed=relayed)
         retained = set[str]().union(*by_service.values())
         drained_last = self._lingering.draining(service)
         requeue_after = self._lingering.again(service, kept=bool(retained or drained_last))
@@ -214,6 +212,7 @@ class ConfigurationReconciler:
             self._context.requeue(service, requeue_after)
         return Surroundings(
             relayed=relayed | retained,
+            retained=by_service,
             draining=drained_last,
             # Once for each URL: many destinations may share one.
             sole_deliverer=cache(

@@ -1,6 +1,6 @@
 """The status of an IndicationService: its configuration and the counts of its deliverers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pillion_operator.cluster.scaling import replicas_of, scaler
@@ -131,14 +131,14 @@ class ServiceStatusReconciler:
         if manager := scaler(live):
             yield scaled_elsewhere(gateway(service.name), manager, replicas_of(body, live))
 
-    def _retained(self, service: Key) -> dict[Key, set[str]]:
+    def _retained(self, service: Key) -> dict[Key, Collection[str]]:
         """By gateway, the subscriptions of a service that it keeps although they are not relayed
         there any more."""
         found = {}
         for former in sorted(self._context.references.gateways(service.namespace)):
             state = self._context.states.get(former)
-            if state is not None and service.name in state.retained:
-                found[former] = state.retained[service.name]
+            if state is not None and service.name in state.evaluation.retained:
+                found[former] = state.evaluation.retained[service.name]
         return found
 
     def _former_gateways(self, service: Key, body: Object) -> list[Condition]:

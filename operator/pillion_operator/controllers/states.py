@@ -73,8 +73,6 @@ class ServiceState:
     rests_until: float = float("-inf")
     #: Whether all writes of the evaluation are done.
     written: bool = False
-    #: Of a gateway: the subscriptions that it keeps, by the service that relays there no more.
-    retained: Mapping[str, set[str]] = field(default_factory=dict)
     unwritten: Verdict | None = None
     rival: str = ""
     #: Since when writes fail (monotonic); None after a success.

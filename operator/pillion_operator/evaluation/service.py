@@ -88,6 +88,8 @@ class ServiceEvaluation:
     subscriptions: Mapping[str, Verdict] = field(default_factory=dict)
     #: Of other services' subscriptions that are relayed, or handed over, to this one.
     relayed: Mapping[str, Verdict] = field(default_factory=dict)
+    #: See ``Surroundings``.
+    retained: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: By the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
     #: Of destinations that conflict with this service's settings.
@@ -118,6 +120,8 @@ class Surroundings:
 
     #: The subscriptions of other services that are relayed, or handed over, to it.
     relayed: Collection[str] = ()
+    #: Those of ``relayed`` that it only keeps, by the service that relays there no more.
+    retained: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: Destinations being deleted that still get what sidecars have left to relay.
     draining: Collection[str] = ()
     #: By the field that names them.
@@ -375,17 +379,21 @@ class _Candidate:
                 refusals.setdefault(key.kind, {})[key.name] = refused(told)
                 if key.kind == FILTER and self._keep(key):
                     continue
-                held = self._hold(key, told)
-                if not held:
-                    self._chosen.pop(key, None)
-                    self._needs.pop(key.name, None) if key.kind == SUBSCRIPTION else None
-                for name in [name for name, needed in self._needs.items() if key in needed]:
+                users = [name for name, needed in self._needs.items() if key in needed]
+                for name in users:
                     refusals.setdefault(SUBSCRIPTION, {})[name] = _not_accepted(key)
-                    if not held:
-                        del self._needs[name]
-                        self._chosen.pop(self._key(SUBSCRIPTION, name), None)
+                if not self._hold(key, told):
+                    self._take_out(key, users)
         self._drop_unneeded()
         return refusals
+
+    def _take_out(self, key: Key, users: Iterable[str]) -> None:
+        """Remove an object, and the subscriptions that use it."""
+        subscriptions = [key.name, *users] if key.kind == SUBSCRIPTION else [*users]
+        self._chosen.pop(key, None)
+        for name in subscriptions:
+            self._needs.pop(name, None)
+            self._chosen.pop(self._key(SUBSCRIPTION, name), None)
 
     def _hold(self, key: Key, problems: Iterable[Problem]) -> bool:
         """Suspend a destination with a problem of a Secret, of the operator itself or of a missing
