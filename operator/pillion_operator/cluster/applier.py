@@ -256,16 +256,16 @@ class Applier:
         return None
 
     async def _prune(self, owner: Object, memory: _Memory, surplus: Iterable[Object]) -> int:
-        doomed = {
+        prunable = {
             body["metadata"]["uid"]: body
             for body in surplus
             if body["kind"] in PRUNED
             and belongs(body, owner)
             and body["metadata"].get("deletionTimestamp") is None
         }
-        memory.pruned &= doomed.keys()
+        memory.pruned &= prunable.keys()
         pruned = 0
-        for uid, body in doomed.items():
+        for uid, body in prunable.items():
             if uid in memory.pruned:
                 continue
             metadata = body["metadata"]
