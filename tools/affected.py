@@ -223,20 +223,17 @@ def changed_files(base: str) -> list[str]:
     return sorted({*changed, *_git("ls-files", "--others", "--exclude-standard")})
 
 
-def tree_files() -> list[str]:
-    """All files of the tree, new ones too, by their paths."""
+def read_tree() -> dict[str, bytes]:
+    """The content of all files of the tree, new ones too, by their paths."""
     files = _git("ls-files", "--cached", "--others", "--exclude-standard")
-    return [path for path in files if (ROOT / path).is_file()]
+    return {path: (ROOT / path).read_bytes() for path in files if (ROOT / path).is_file()}
 
 
-def load_graph(changed: Iterable[str] = ()) -> Graph:
+def graph_of(tree: Mapping[str, bytes], changed: Iterable[str] = ()) -> Graph:
     """The graph of the files as they are; what is gone is still named by others."""
-    files = tree_files()
-    sources = {
-        path: (ROOT / path).read_text(encoding="utf-8") for path in files if path.endswith(".py")
-    }
+    sources = {path: content.decode() for path, content in tree.items() if path.endswith(".py")}
     gone = {path: "" for path in changed if path.endswith(".py") and path not in sources}
-    return Graph(sources | gone, {*files, *changed})
+    return Graph(sources | gone, {*tree, *changed})
 
 
 def remarks(found: Affected) -> Iterator[str]:
@@ -259,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GitError as error:
         print(f"affected: {error}", file=sys.stderr)
         return 1
-    found = affected(changed, load_graph(changed))
+    found = affected(changed, graph_of(read_tree(), changed))
     counted = f"{len(changed)} changed files, {len(found.unit)} files of unit tests"
     for line in (counted, *remarks(found)):
         print(f"affected: {line}", file=sys.stderr)

@@ -28,7 +28,7 @@ class Caught:
         """``contents`` has every file of the tree, by its path."""
         self._file = file
         self._keys = dict.fromkeys(_load(file))
-        self._contents = {path: hashlib.sha256(one).digest() for path, one in contents.items()}
+        self._digests = {path: hashlib.sha256(one).digest() for path, one in contents.items()}
         self._dependencies = cache(graph.dependencies)
         self._common = {path for path in contents if not path.startswith(NAMED)}
         self._common -= {path for path in contents if path.endswith(".py")}
@@ -43,8 +43,8 @@ class Caught:
         for test in tests:
             digest.update(f" {test}".encode())
             files |= self._dependencies(test.partition("::")[0])
-        for path in sorted(files & self._contents.keys()):
-            digest.update(path.encode() + self._contents[path])
+        for path in sorted(files & self._digests.keys()):
+            digest.update(path.encode() + self._digests[path])
         return digest.hexdigest()
 
     def add(self, keys: Iterable[str]) -> None:

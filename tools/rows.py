@@ -341,8 +341,8 @@ class Copies:
 
 def load_caught() -> Caught:
     """What was caught before, for the files of the tree as they are."""
-    contents = {path: (ROOT / path).read_bytes() for path in affected.tree_files()}
-    return Caught(CAUGHT, contents, affected.load_graph())
+    tree = affected.read_tree()
+    return Caught(CAUGHT, tree, affected.graph_of(tree))
 
 
 def try_rows(
@@ -446,9 +446,10 @@ def write_page() -> None:
 
 
 def _show(row: Row, verdicts: Sequence[Verdict]) -> None:
-    colour = "GREEN" if any(verdict.stayed for verdict in verdicts) else "red  "
     if not verdicts:
         colour = "known"
+    else:
+        colour = "GREEN" if any(verdict.stayed for verdict in verdicts) else "red  "
     seconds = sum(verdict.seconds for verdict in verdicts)
     print(f"{row.id:6} {colour} {seconds:5.1f} s  {row.title}", flush=True)
     for verdict in verdicts:

@@ -149,7 +149,7 @@ def test_a_base_that_is_no_commit_is_an_error(
 
 @pytest.mark.timeout(300)  # It reads every file, on a machine that may be busy.
 def test_every_file_of_this_project_can_be_read() -> None:
-    graph = affected.load_graph([])
+    graph = affected.graph_of(affected.read_tree())
     found = affected.affected(["cim/pillion_cim/model.py"], graph)
     assert "tests/unit/cim/test_export.py" in found.unit
     assert "tests/unit/test_clock.py" not in found.unit
