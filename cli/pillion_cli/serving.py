@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from pillion_cli.arguments import Options, whole_number
+from pillion_cli.arguments import Options, port_number, whole_number
 from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.telemetry.logs import LogFormat, LogOutput, configure_logging
 from pillion_sidecar.telemetry.rolling import Frequency, LogFile
@@ -18,7 +18,6 @@ logger = logging.getLogger("pillion.deliverer")
 TERMINATION_LOG = Path("/dev/termination-log")
 #: The kubelet's limit.
 MOST_BYTES = 4096
-LARGEST_PORT = 65_535
 MEGABYTE = 1_000_000
 LARGEST_COUNT = 1_000_000
 
@@ -60,11 +59,13 @@ def termination_message(left: int, destinations: Mapping[str, int]) -> str:
 def host_and_port(text: str, *, example: str) -> tuple[str, int]:
     """Parse HOST:PORT, with an IPv6 address in brackets. Raises ArgumentTypeError."""
     host, _, port = text.rpartition(":")
-    is_port = port.isascii() and port.isdecimal() and len(port) < 20 and int(port) <= LARGEST_PORT
     is_bare = ":" not in host or (host.startswith("[") and host.endswith("]"))
-    if not host or "/" in host or not is_port or not is_bare:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in {example}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        if not host or "/" in host or not is_bare:
+            raise argparse.ArgumentTypeError
+        return host.removeprefix("[").removesuffix("]"), port_number(port)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in {example}") from None
 
 
 def add_logging_arguments(options: Options) -> None:

@@ -214,17 +214,20 @@ def address(text: str) -> Address:
 def name_server(text: str) -> str:
     """Check IP[:PORT], with an IPv6 address in brackets if it has a port. Raises
     ArgumentTypeError."""
-    try:
-        ipaddress.ip_address(text[1:-1] if text[:1] + text[-1:] == "[]" else text)
-    except ValueError:
-        host, port = host_and_port(text, example="192.0.2.1:53")
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            port = 0
-        if port == 0:
-            raise argparse.ArgumentTypeError(f"{text!r} is not IP[:PORT]") from None
+    if _is_ip(text) or (text[:1] + text[-1:] == "[]" and _is_ip(text[1:-1])):
+        return text
+    host, port = host_and_port(text, example="192.0.2.1:53")
+    if port == 0 or not _is_ip(host):
+        raise argparse.ArgumentTypeError(f"{text!r} is not IP[:PORT]")
     return text
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _keep_apart(journal: Path | None, resources: Path) -> None:
