@@ -275,7 +275,7 @@ def test_what_waits_to_be_relayed_outlives_every_change_of_the_gateway(
     world.patch(*SERVICE, {"spec": {"gatewayRef": HUB}})
     waits(suspended=False, relayTo="hub", depth=3)
 
-    # Another one: what waits is for that one now, and nothing of it is anywhere else.
+    # Another one: the queue is for that one now, and nothing of it is anywhere else.
     world.patch(*SERVICE, {"spec": {"gatewayRef": {"name": "spare"}}})
     waits(relayTo="spare", depth=3)
     assert not world.condition(*SERVICE, "RelayRetained")[0]
