@@ -256,7 +256,7 @@ class Operator:
             clock=self._clock,
             seconds=self._metrics.webhook_seconds,
             answers=self._metrics.webhook_answers,
-            admission=await self._admission(),
+            admission=(await self._admission()).of,
         )
         if settings.certificates is not None:
             tasks.create_task(serve_folder(settings.certificates, use=self._use, clock=self._clock))

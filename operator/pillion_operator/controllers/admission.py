@@ -49,7 +49,7 @@ class Admission:
         self._parsing = parsing
         self._judge = judge
 
-    def of(self, body: Object, *, namespace: str) -> Opinion:
+    def of(self, body: Object, namespace: str) -> Opinion:
         around = Namespace(namespace, store=self._store, parsing=self._parsing)
         parsed = parse(body)
         if parsed.problems or parsed.resource is None:

@@ -62,6 +62,7 @@ def deliverer_container(
     """``spec`` is that of the IndicationService; empty if it does not exist yet. The container has
     no ``restartPolicy``, which makes an init container a sidecar."""
     deliverer = _deliverer(spec)
+    identity, identity_path = (TLS_VOLUME, TLS_PATH) if gateway else (TOKEN_VOLUME, TOKEN_PATH)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": deliverer.get("image") or defaults.image,
@@ -75,7 +76,7 @@ def deliverer_container(
         "volumeMounts": [
             {"name": CONFIGURATION_VOLUME, "mountPath": CONFIGURATION_PATH, "readOnly": True},
             {"name": DATA_VOLUME, "mountPath": DATA_PATH},
-            _identity_mount(gateway=gateway),
+            {"name": identity, "mountPath": identity_path, "readOnly": True},
         ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -134,11 +135,6 @@ def termination_grace_seconds(spec: Object) -> int:
 
 def _deliverer(spec: Object) -> Object:
     return spec.get("deliverer") or {}
-
-
-def _identity_mount(*, gateway: bool) -> dict[str, Any]:
-    name, path = (TLS_VOLUME, TLS_PATH) if gateway else (TOKEN_VOLUME, TOKEN_PATH)
-    return {"name": name, "mountPath": path, "readOnly": True}
 
 
 def _arguments(

@@ -85,8 +85,20 @@ def missed_pods(
             services=services.get(namespace, ()),
             operator_namespace=operator_namespace,
         )
-        if isinstance(decision, Inject):
-            missed.append(_missed(pod, decision=decision))
+        if not isinstance(decision, Inject):
+            continue
+        policy = (decision.spec.get("deliverer") or {}).get("onMissedInjection")
+        missed.append(
+            MissedPod(
+                namespace=namespace,
+                name=metadata["name"],
+                uid=metadata["uid"],
+                service=decision.service,
+                made=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
+                owner=_owner(pod),
+                evict=policy == "Evict",
+            )
+        )
     return missed
 
 
@@ -102,20 +114,6 @@ def listing_selectors(services: Iterable[Object]) -> set[str]:
         whole = f"{selector},{WITHOUT_DELIVERER}"
         found.add(whole if len(whole) <= LONGEST_SELECTOR else WITHOUT_DELIVERER)
     return found
-
-
-def _missed(pod: Object, *, decision: Inject) -> MissedPod:
-    metadata = pod["metadata"]
-    policy = (decision.spec.get("deliverer") or {}).get("onMissedInjection")
-    return MissedPod(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        service=decision.service,
-        made=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
-        owner=_owner(pod),
-        evict=policy == "Evict",
-    )
 
 
 def _owner(pod: Object) -> str | None:
@@ -174,10 +172,15 @@ class Evictions:
                 owner.pause = min(max(FIRST_PAUSE, 2 * owner.pause), LONGEST_PAUSE)
 
     async def _evict(self, pod: MissedPod) -> bool:
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        path = f"{POD.path(pod.namespace, pod.name)}/eviction"
         try:
-            await self._api.create(
-                _eviction(pod), path=f"{POD.path(pod.namespace, pod.name)}/eviction"
-            )
+            await self._api.create(eviction, path=path)
         except (NotFound, Conflict):
             # It is gone, or another pod has its name.
             return False
@@ -202,15 +205,6 @@ class Evictions:
             extra={"event": "pod-evicted"},
         )
         return True
-
-
-def _eviction(pod: MissedPod) -> dict[str, object]:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace},
-        "deleteOptions": {"preconditions": {"uid": pod.uid}},
-    }
 
 
 class MissedInjections:
@@ -314,8 +308,9 @@ class MissedInjections:
         self._told &= present.keys()
         news = [pod for uid, pod in present.items() if uid not in self._told]
         for pod in news[:MOST_EVENTS]:
+            metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
             self._recorder.publish(
-                _reference(pod),
+                {"apiVersion": "v1", "kind": "Pod", "metadata": metadata},
                 type="Warning",
                 reason=REASON,
                 action="Inject",
@@ -324,8 +319,3 @@ class MissedInjections:
                 f"selected it. Make it anew.",
             )
             self._told.add(pod.uid)
-
-
-def _reference(pod: MissedPod) -> Object:
-    metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}

@@ -3,7 +3,7 @@ other injectors may run before and after it, and overwrites only a ``termination
 that is too short. A wrong annotation causes a warning."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pillion_operator.cluster.types import Object
@@ -50,11 +50,13 @@ def injection_patch(
         return [], ()
     spec = pod["spec"]
     sidecar, warnings = _sidecar(pod, namespace=namespace, decision=decision, defaults=defaults)
+    volumes = (configuration_volume(decision.service), data_volume(decision.spec), token_volume())
+    # A copy of a pod with a deliverer may have its volumes.
+    names = {volume.get("name") for volume in spec.get("volumes") or ()}
+    missing = [volume for volume in volumes if volume["name"] not in names]
     operations = [
         *_appended("/spec/initContainers", present=spec.get("initContainers"), items=[sidecar]),
-        *_appended(
-            "/spec/volumes", present=spec.get("volumes"), items=_volumes(spec, decision=decision)
-        ),
+        *_appended("/spec/volumes", present=spec.get("volumes"), items=missing),
     ]
     if defaults.pull_secrets and not spec.get("imagePullSecrets"):
         secrets = [{"name": name} for name in defaults.pull_secrets]
@@ -168,17 +170,6 @@ def _override_log_level(container: dict[str, Any], annotations: Mapping[str, str
     container["args"] = [*container["args"], "--log-level", level]
 
 
-def _volumes(spec: Object, *, decision: Inject) -> list[Object]:
-    wanted = (
-        configuration_volume(decision.service),
-        data_volume(decision.spec),
-        token_volume(),
-    )
-    # A copy of a pod with a deliverer may have its volumes.
-    names = {volume.get("name") for volume in spec.get("volumes") or ()}
-    return [volume for volume in wanted if volume["name"] not in names]
-
-
 def _label(pod: Object, service: str) -> Operation:
     if not pod["metadata"].get("labels"):
         return _add("/metadata/labels", {DELIVERER_LABEL: service})
@@ -187,14 +178,8 @@ def _label(pod: Object, service: str) -> Operation:
     )
 
 
-def _appended(path: str, *, present: object, items: Iterable[Object]) -> Iterator[Operation]:
-    if not present:
-        missing = list(items)
-        if missing:
-            yield _add(path, missing)
-        return
-    for item in items:
-        yield _add(f"{path}/-", item)
+def _appended(path: str, *, present: object, items: Sequence[Object]) -> list[Operation]:
+    return [_add(f"{path}/-", item) for item in items] if present else [_add(path, items)]
 
 
 def _add(path: str, value: Any) -> Operation:

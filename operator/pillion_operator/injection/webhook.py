@@ -5,10 +5,10 @@ case."""
 import base64
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 from prometheus_client import Counter, Histogram
@@ -168,10 +168,8 @@ class Opinion:
     warnings: tuple[str, ...] = ()
 
 
-class Admits(Protocol):
-    """Judges resources without waiting."""
-
-    def of(self, body: Object, *, namespace: str) -> Opinion: ...
+#: Judges a resource of a namespace, without waiting.
+Admits = Callable[[Object, str], Opinion]
 
 
 class InjectingWebhook:
@@ -225,7 +223,7 @@ class InjectingWebhook:
             return _bad_request(error)
         if review.body is None:
             return web.json_response(answer(review))
-        opinion = admission.of(review.body, namespace=review.namespace)
+        opinion = admission(review.body, review.namespace)
         return web.json_response(answer(review, refusal=opinion.refusal, warnings=opinion.warnings))
 
     def _injected(self, review: Review) -> tuple[str, Object]:

@@ -65,7 +65,7 @@ async def door(judge: Judge) -> AsyncIterator[Door]:
             store=Store(),
             parsing=Parsing(),
             judge=judge,
-        ),
+        ).of,
     )
     async with TestClient(TestServer(webhook.application())) as client:
         yield Door(client, metrics)
