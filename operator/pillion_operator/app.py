@@ -82,7 +82,10 @@ class Operator:
             StartFailed: an address is in use, or the API server is not configured.
             ExceptionGroup: a background task failed or the leadership was lost.
         """
-        configuration = await self._connect()
+        try:
+            configuration = await connect(self._settings.kubeconfig, context=self._settings.context)
+        except (OSError, ValueError) as error:
+            raise StartFailed(f"no way to an API server: {error}") from error
         async with ApiClient(configuration) as client:
             api = Api(client, wrote=lambda verb: self._metrics.api_writes.labels(verb).inc())
             self._definitions = Definitions(api=api, store=self._store, clock=self._clock)
@@ -108,6 +111,8 @@ class Operator:
     async def _watch(self, api: Api, configuration: Configuration, stop: asyncio.Event) -> None:
         # kopf never watches a kind that is not served at the start.
         while not stop.is_set() and (missing := await self._missing(api)):
+            if missing != self._waits_for:
+                logger.warning(missing, extra={"event": "operator-waiting"})
             self._waits_for = missing
             await self._clock.sleep(RETRY)
         self._waits_for = "not all watches have begun"
@@ -125,24 +130,11 @@ class Operator:
         try:
             served = await api.served(OURS[0].api_version)
         except FAILURES as error:
-            return self._told(
-                f"the API server does not answer: {str(error) or type(error).__name__}"
-            )
+            return f"the API server does not answer: {str(error) or type(error).__name__}"
         absent = sorted(kind.plural for kind in OURS if kind.plural not in served)
         if not absent:
             return None
-        return self._told(f"the API server does not serve {', '.join(absent)}: install the CRDs")
-
-    def _told(self, problem: str) -> str:
-        if problem != self._waits_for:
-            logger.warning(problem, extra={"event": "operator-waiting"})
-        return problem
-
-    async def _connect(self) -> Configuration:
-        try:
-            return await connect(self._settings.kubeconfig, context=self._settings.context)
-        except (OSError, ValueError) as error:
-            raise StartFailed(f"no way to an API server: {error}") from error
+        return f"the API server does not serve {', '.join(absent)}: install the CRDs"
 
     async def _work(self, api: Api) -> None:
         assert self._definitions is not None

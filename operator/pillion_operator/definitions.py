@@ -90,15 +90,12 @@ class Definitions:
                 await self._some.wait()
             self._some.clear()
             await self._look()
-            if self._confirmable():
+            if any(not deletion.unconfirmed for deletion in self._deletions.values()):
                 await self._clock.sleep(LOOK_SOON)
             elif self._deletions:
                 with suppress(TimeoutError):
                     # A further deletion is checked without delay.
                     await within(self._clock, LOOK_AGAIN, self._some.wait())
-
-    def _confirmable(self) -> bool:
-        return any(not deletion.unconfirmed for deletion in self._deletions.values())
 
     async def _look(self) -> None:
         began = self._clock.monotonic()

@@ -189,11 +189,7 @@ class Store:
                     yield Key(kind, namespace, name)
 
     def namespaces(self, kind: str) -> list[str]:
-        return [
-            namespace
-            for (known, namespace), objects in self._objects.items()
-            if known == kind and objects
-        ]
+        return [namespace for known, namespace in self._objects if known == kind]
 
 
 def _continuing(body: Object, identity: Mapping[str, Any]) -> Object:

@@ -128,7 +128,8 @@ def renewed_authority(
     """
     if authority is None or not_after(authority.ca.certificate) <= now:
         return Authority(ca=given or new_ca(name=name, now=now))
-    if authority.previous_ca is not None and _is_over(authority, now=now):
+    previous, until = authority.previous_ca, authority.until
+    if previous is not None and (0 < until <= now or not_after(previous) <= now):
         authority = replace(authority, previous_ca=None)
     authority = _with_next(authority, name=name, now=now, given=given)
     if authority.until and authority.next_ca is None and authority.previous_ca is None:
@@ -161,11 +162,6 @@ def replaced_authority(
     # Not the known next CA: its key was in the same Secret.
     following = given or new_ca(name=name, now=now)
     return replace(authority, next_ca=following, since=start, until=start + 2 * STEP)
-
-
-def _is_over(authority: Authority, *, now: float) -> bool:
-    assert authority.previous_ca is not None
-    return 0 < authority.until <= now or not_after(authority.previous_ca) <= now
 
 
 def _with_next(authority: Authority, *, name: str, now: float, given: KeyPair | None) -> Authority:

@@ -26,15 +26,21 @@ async def connect(kubeconfig: Path | None, *, context: str | None) -> Configurat
 
     Raises ValueError or OSError with the cause.
     """
+    configuration = Configuration()
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        return _in_pod()
+        try:
+            config.load_incluster_config(  # type: ignore[no-untyped-call]
+                client_configuration=configuration
+            )
+        except config.ConfigException as error:
+            raise ValueError(str(error)) from error
+        return configuration
     named = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
     if not await asyncio.to_thread(_any_exists, named):
         # The library would log a warning and call the file invalid.
         raise ValueError(
             f"there is no kubeconfig {named}; name one with --kubeconfig, or run in a pod"
         )
-    configuration = Configuration()
     try:
         await config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=None if kubeconfig is None else str(kubeconfig),
@@ -52,17 +58,6 @@ async def connect(kubeconfig: Path | None, *, context: str | None) -> Configurat
 
 def _any_exists(paths: str) -> bool:
     return any(Path(one).expanduser().exists() for one in paths.split(os.pathsep) if one)
-
-
-def _in_pod() -> Configuration:
-    configuration = Configuration()
-    try:
-        config.load_incluster_config(  # type: ignore[no-untyped-call]
-            client_configuration=configuration
-        )
-    except config.ConfigException as error:
-        raise ValueError(str(error)) from error
-    return configuration
 
 
 @asynccontextmanager
