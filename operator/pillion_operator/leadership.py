@@ -200,16 +200,14 @@ class Leadership:
             # Nobody else may have it yet: a standby that knew it waits for its time.
             return await self._api.create(self._first())
         if found is None or holder != self._identity:
-            raise self._lost(f"it is held by {holder or 'nobody'}")
+            # Never released after this: it may be another's by now.
+            self._held = None
+            why = f"it is held by {holder or 'nobody'}"
+            raise LeadershipLost(f"the Lease {self._namespace}/{self._name}: {why}")
         return await self._api.replace({**found, "spec": {**found["spec"], **changes}})
 
     def _left(self) -> float:
         return self._renewed + self._times.renew_deadline - self._clock.monotonic()
-
-    def _lost(self, why: str) -> LeadershipLost:
-        # Never released after this: it may be another's by now.
-        self._held = None
-        return LeadershipLost(f"the Lease {self._namespace}/{self._name}: {why}")
 
     def _warn(self, what: str, error: Exception) -> None:
         logger.warning(

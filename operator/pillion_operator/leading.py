@@ -250,14 +250,15 @@ class Leader:
         # Also pods of services that do not exist: these may be created later.
         pods = (self._store.get(key) for key in list(self._store.keys("Pod")))
         changes = (Change(key_of(pod), None, pod) for pod in pods if pod is not None)
-        for service in sorted(set[Key]().union(*map(_served, changes))):
+        served = (labelled(change, DELIVERER_LABEL) for change in changes)
+        for service in sorted(set[Key]().union(*served)):
             self._pods_changed(service, context)
 
     def _follow(self, change: Change, context: Context) -> None:
         context.references.follow(change)
         context.parsing.follow(change)
         if change.key.kind == "Pod":
-            for service in _served(change):
+            for service in labelled(change, DELIVERER_LABEL):
                 self._pods_changed(service, context, change)
         if change.after is not None and context.applier.wrote(change.after):
             # The watch shows the operator's own write.
@@ -304,7 +305,3 @@ class Leader:
                 "Change the IndicationService instead.",
                 action="Apply",
             )
-
-
-def _served(change: Change) -> set[Key]:
-    return labelled(change, DELIVERER_LABEL)

@@ -5,11 +5,11 @@ so every server certificate fits every client bundle. A CA whose Secret was dele
 may have leaked, is replaced in two steps of ``STEP``.
 """
 
-import datetime
 import ipaddress
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 from cryptography import x509
@@ -187,12 +187,9 @@ def new_ca(*, name: str, now: float) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     # Unique names; otherwise only key identifiers distinguish two CAs.
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name}-{int(now)}")])
-    certificate = (
-        _builder(subject, issuer=subject, key=key, start=now - SKEW, end=now + CA_SECONDS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .sign(key, hashes.SHA256())
-    )
+    certificate = _builder(
+        subject, issuer=subject, key=key, now=now, end=now + CA_SECONDS, ca=True
+    ).sign(key, hashes.SHA256())
     return _pair([certificate], key)
 
 
@@ -210,7 +207,12 @@ def given_ca(data: Mapping[str, bytes], *, now: float) -> KeyPair:
     if len(chain) > MOST_CA_BYTES:
         raise BadMaterial(f"its certificates take more than {MOST_CA_BYTES} bytes")
     pair = pair_in({**data, CERTIFICATE: chain}, CERTIFICATE, KEY)
-    if not _may_sign(parsed(chain)):
+    try:
+        constraints = parsed(chain).extensions.get_extension_for_class(x509.BasicConstraints)
+        signs = constraints.value.ca
+    except (ValueError, x509.ExtensionNotFound):
+        signs = False
+    if not signs:
         raise BadMaterial("tls.crt is not the certificate of a certificate authority")
     if not_after(chain) <= now:
         raise BadMaterial("the authority's certificate has expired")
@@ -224,14 +226,6 @@ def _all(pem: bytes, key: str) -> list[x509.Certificate]:
         raise BadMaterial(f"{key} holds no certificates in PEM") from error
 
 
-def _may_sign(certificate: x509.Certificate) -> bool:
-    try:
-        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except (ValueError, x509.ExtensionNotFound):
-        return False
-    return constraints.value.ca
-
-
 def serving_certificate(ca: KeyPair, *, name: str, hosts: Sequence[str], now: float) -> KeyPair:
     issuer, signing = parsed(ca.certificate), _private_key(ca.key)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -239,9 +233,7 @@ def serving_certificate(ca: KeyPair, *, name: str, hosts: Sequence[str], now: fl
     end = min(now + SERVING_SECONDS, issuer.not_valid_after_utc.timestamp())
     hashed = not isinstance(signing, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
     certificate = (
-        _builder(subject, issuer=issuer.subject, key=key, start=now - SKEW, end=end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        _builder(subject, issuer=issuer.subject, key=key, now=now, end=end, ca=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
         .add_extension(
@@ -313,30 +305,31 @@ def _builder(
     *,
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
-    start: float,
+    now: float,
     end: float,
+    ca: bool,
 ) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder(issuer_name=issuer, subject_name=subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_moment(start))
-        .not_valid_after(_moment(end))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
+    usage = x509.KeyUsage(
+        digital_signature=not ca,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
         key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
+        key_cert_sign=ca,
+        crl_sign=ca,
         encipher_only=False,
         decipher_only=False,
+    )
+    constraints = x509.BasicConstraints(ca=ca, path_length=0 if ca else None)
+    return (
+        x509.CertificateBuilder(issuer_name=issuer, subject_name=subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.fromtimestamp(now - SKEW, UTC))
+        .not_valid_after(datetime.fromtimestamp(end, UTC))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(constraints, critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -348,7 +341,3 @@ def _alternatives(hosts: Sequence[str]) -> list[x509.GeneralName]:
         except ValueError:
             names.append(x509.DNSName(host))
     return names
-
-
-def _moment(seconds: float) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC)

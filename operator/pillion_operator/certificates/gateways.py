@@ -124,7 +124,10 @@ class GatewayAuthority:
         # An authority in use was in the Secret: deleting the Secret asks for a new one.
         deleted = self._authority if found is None else None
         if self._given_name is not None and given is None:
-            self._report(problem if deleted is None else f"{problem}; {self._put_off()}")
+            if deleted is not None:
+                problem += f"; Secret {self._kept} was deleted: its authority is trusted until "
+                problem += "there is another"
+            self._report(problem)
             # Nothing can replace the deleted authority yet. Written again, it would be trusted to
             # its end, and the deletion forgotten.
             if known is None or deleted is not None:
@@ -142,9 +145,6 @@ class GatewayAuthority:
         if not problem:
             self._problem = ""
         self._use(new)
-
-    def _put_off(self) -> str:
-        return f"Secret {self._kept} was deleted: its authority is trusted until there is another"
 
     def _report_replaced(self, new: Authority) -> None:
         if new.next_ca is not None:
@@ -362,27 +362,20 @@ def standing(service: Object, live: Iterable[Object]) -> Trust:
 
 def trust_objects(service: Object, trust: Trust) -> Sequence[Object]:
     made = []
+    name = service["metadata"]["name"]
     if trust.serving is not None:
-        made.append(_tls_secret(service, trust.serving, trust.gateway_ca or b""))
+        # The watch on Secrets selects the label; a destination may only use the value "true".
+        labels = {CREDENTIALS_LABEL: RENDERED}
+        head = managed(SECRET, tls_secret(name), service=service, labels=labels)
+        data = {
+            CERTIFICATE: trust.serving.certificate,
+            KEY: trust.serving.key,
+            CA_CERTIFICATE: trust.gateway_ca or b"",
+        }
+        made.append({**head, "type": "kubernetes.io/tls", "data": encoded(data)})
     if trust.gateway_ca is not None:
-        head = managed(
-            CONFIG_MAP,
-            gateway(service["metadata"]["name"]),
-            service=service,
-            # Selected by the watch on ConfigMaps; a service may only use the value "true".
-            labels={CLASSES_LABEL: RENDERED},
-        )
+        # The watch on ConfigMaps selects the label; a service may only use the value "true".
+        labels = {CLASSES_LABEL: RENDERED}
+        head = managed(CONFIG_MAP, gateway(name), service=service, labels=labels)
         made.append({**head, "data": {CA_CERTIFICATE: trust.gateway_ca.decode()}})
     return made
-
-
-def _tls_secret(service: Object, serving: KeyPair, bundle: bytes) -> Object:
-    head = managed(
-        SECRET,
-        tls_secret(service["metadata"]["name"]),
-        service=service,
-        # Selected by the watch on Secrets; a destination may only use the value "true".
-        labels={CREDENTIALS_LABEL: RENDERED},
-    )
-    data = {CERTIFICATE: serving.certificate, KEY: serving.key, CA_CERTIFICATE: bundle}
-    return {**head, "type": "kubernetes.io/tls", "data": encoded(data)}
