@@ -74,27 +74,23 @@ class EventRecorder:
         while True:
             event = await self._waiting.get()
             try:
-                await self._write(event)
+                await within(self._clock, TIMEOUT, self._api.create(event))
+            except FAILURES as error:
+                self._dropped()
+                logger.info(
+                    "an Event (%s) about %s %s was not published: %s",
+                    event["reason"],
+                    event["regarding"]["kind"],
+                    event["regarding"]["name"],
+                    str(error) or type(error).__name__,
+                    extra={"event": "event-dropped"},
+                )
             finally:
                 self._waiting.task_done()
 
     async def drained(self) -> None:
         """Return once all queued Events are written or lost; ``run`` must run."""
         await self._waiting.join()
-
-    async def _write(self, event: Object) -> None:
-        try:
-            await within(self._clock, TIMEOUT, self._api.create(event))
-        except FAILURES as error:
-            self._dropped()
-            logger.info(
-                "an Event (%s) about %s %s was not published: %s",
-                event["reason"],
-                event["regarding"]["kind"],
-                event["regarding"]["name"],
-                str(error) or type(error).__name__,
-                extra={"event": "event-dropped"},
-            )
 
     def _news(self, said: _Said) -> bool:
         now = self._clock.monotonic()

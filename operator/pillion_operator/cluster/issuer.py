@@ -47,12 +47,6 @@ class TokenIssuer:
     keys: tuple[Mapping[str, str], ...]
 
 
-async def read_issuer(api: Api) -> TokenIssuer:
-    """Raises BadIssuer, and the errors of :class:`Api`."""
-    configuration = await api.document(CONFIGURATION_PATH)
-    return parse_issuer(configuration, await api.document(KEYS_PATH))
-
-
 def parse_issuer(configuration: bytes, keys: bytes) -> TokenIssuer:
     """Raises BadIssuer."""
     issuer = _object(configuration, CONFIGURATION_PATH).get("issuer")
@@ -113,7 +107,8 @@ class IssuerKeeper:
 
     async def look(self) -> None:
         try:
-            issuer = await read_issuer(self._api)
+            configuration = await self._api.document(CONFIGURATION_PATH)
+            issuer = parse_issuer(configuration, await self._api.document(KEYS_PATH))
         except (*FAILURES, BadIssuer) as error:
             self._failed = True
             self._reads.labels("failed").inc()
