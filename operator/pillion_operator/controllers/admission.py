@@ -2,7 +2,6 @@
 address, a service's classes. A missing reference, which may still come, is only a warning."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.selector_overlap import pod_selector
@@ -14,13 +13,12 @@ from pillion_operator.evaluation.mof import (
     with_sources,
     without_mof_from,
 )
-from pillion_operator.evaluation.namespace import Namespace, Parsed, Parsing, describe, parse
+from pillion_operator.evaluation.namespace import Namespace, Parsing, describe, parse
 from pillion_operator.evaluation.references import (
-    DESTINATION,
-    FILTER,
     OF_SECRETS,
     SERVICE,
     SUBSCRIPTION,
+    named_by,
     secrets_of,
     service_of,
 )
@@ -62,14 +60,14 @@ class Admission:
             case "IndicationSubscription":
                 return Opinion(warnings=tuple(_missing_references(body, around)))
             case _:
-                return self._of_service(body, parsed, around)
+                return self._of_service(body, parsed.resource, around)
 
     def _of_filter(self, resource: Resource, around: Namespace) -> Opinion:
         """A filter is valid if any service accepts it: its classes may be declared there."""
         judgements = [
-            self._judge.judge([resource], secrets={}),
+            self._judge.judge([resource]),
             *(
-                self._judge.judge([service, resource], secrets={}, service=service.name)
+                self._judge.judge([service, resource], service=service.name)
                 for service in _services(around)
             ),
         ]
@@ -84,21 +82,18 @@ class Admission:
         return Opinion(warnings=(unknown[0],) if unknown[0] and all(unknown) else ())
 
     def _of_destination(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
-        found = around.secrets(secrets_of(resource.spec))
-        secrets = {name: secret for name, (secret, _) in found.items()}
-        opinion = _sorted_out(self._judge.judge([resource], secrets=secrets).problems)
+        secrets = (one.secret for one in around.secrets(secrets_of(resource.spec)))
+        opinion = _sorted_out(self._judge.judge([resource, *secrets]).problems)
         names = set(_serving(body["metadata"]["name"], around)) or {DEFAULT_SERVICE}
         services = {name: (around.body(SERVICE, name) or {}).get("spec") or {} for name in names}
         return _with(opinion, _short_retry(body.get("spec") or {}, services))
 
-    def _of_service(self, body: Object, parsed: Parsed, around: Namespace) -> Opinion:
-        assert parsed.resource is not None
-        name = parsed.resource.name
-        opinion = self._of_its_classes(body, parsed.resource, around)
+    def _of_service(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
+        opinion = self._of_its_classes(body, resource, around)
         gateways = gateways_named(body, namespace=around).values()
         wrong = (one.message for one in gateways if not one.accepted)
         opinion = _with(opinion, *wrong, *_overlaps(body, around))
-        return _with(opinion, _short_retry({}, {name: body.get("spec") or {}}))
+        return _with(opinion, _short_retry({}, {resource.name: body.get("spec") or {}}))
 
     def _of_its_classes(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
         spec = resource.spec
@@ -112,7 +107,7 @@ class Admission:
             if parsed.resource is None:
                 return _sorted_out(parsed.problems)
             resource = parsed.resource
-        judged = self._judge.judge([resource], secrets={}, service=resource.name)
+        judged = self._judge.judge([resource], service=resource.name)
         opinion = _sorted_out(_about(resource, judged), soft=_OF_CLASSES if elsewhere else ())
         opinion = _with(opinion, lacking)
         if not elsewhere:
@@ -159,15 +154,9 @@ def _with(opinion: Opinion, *warnings: str | None) -> Opinion:
 
 
 def _missing_references(body: Object, around: Namespace) -> Iterator[str]:
-    spec: dict[str, Any] = body["spec"]
-    named = (
-        (FILTER, spec["filterRef"]["name"]),
-        (DESTINATION, spec["destinationRef"]["name"]),
-        (SERVICE, service_of(body)),
-    )
-    for kind, name in named:
-        if around.body(kind, name) is None:
-            yield missing(kind, name).message
+    for key in named_by(body):
+        if around.body(key.kind, key.name) is None:
+            yield missing(key.kind, key.name).message
 
 
 def _serving(destination: str, around: Namespace) -> Iterator[str]:

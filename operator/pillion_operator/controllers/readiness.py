@@ -10,12 +10,12 @@ from pillion_operator.controllers.states import ServiceState
 from pillion_operator.desired.configuration import level_of
 from pillion_operator.evaluation.references import (
     DESTINATION,
-    FILTER,
     GATEWAY_REF,
     SERVICE,
     SUBSCRIPTION,
     destination_ref,
     gateway_named,
+    named_by,
     service_of,
 )
 from pillion_operator.evaluation.relaying import relays
@@ -78,12 +78,10 @@ def _verdict_of_subscription(context: Context, body: Object) -> Verdict | None:
             f"There is no IndicationService {service.name} in this namespace. Make it, or name "
             "another in serviceRef.",
         )
-        references = ((FILTER, "filterRef"), (DESTINATION, "destinationRef"))
-        named = [(kind, body["spec"][reference]["name"]) for kind, reference in references]
         absent = [
-            missing(kind, name)
-            for kind, name in named
-            if context.store.get(Key(kind, key.namespace, name)) is None
+            missing(named.kind, named.name)
+            for named in named_by(body)
+            if named != service and context.store.get(named) is None
         ]
         return together([no_service, *absent])
     state = context.states.get(service)

@@ -51,42 +51,36 @@ class Judge:
         self._queries = Queries(schema, checker=lambda classes: remembering(query_checker(classes)))
 
     def judge(
-        self,
-        resources: Iterable[Resource],
-        *,
-        secrets: Mapping[str, Secret],
-        service: str | None = None,
+        self, objects: Iterable[Resource | Secret | None], *, service: str | None = None
     ) -> Judgement:
         """Return what a deliverer of ``service`` would refuse or warn of. An internal error becomes
         a problem of the object that causes it."""
-        known = tuple(resources)
+        known = tuple(one for one in objects if one is not None)
         try:
-            return self._together(known, secrets=secrets, service=service)
+            return self._together(known, service=service)
         except Exception:
-            blamed = tuple(self._blamed(known, secrets))
+            blamed = tuple(self._blamed(known))
             if not blamed:
                 raise
             return Judgement(problems=blamed)
 
-    def _blamed(
-        self, resources: Iterable[Resource], secrets: Mapping[str, Secret]
-    ) -> Iterator[Problem]:
-        for resource in resources:
+    def _blamed(self, objects: Iterable[Resource | Secret]) -> Iterator[Problem]:
+        secrets = [one for one in objects if isinstance(one, Secret)]
+        for resource in (one for one in objects if isinstance(one, Resource)):
             try:
-                self._together([resource], secrets=secrets)
+                self._together([resource, *secrets])
             except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's
                 yield defect_of(resource.kind.name, resource.name, error)
 
     def _together(
-        self,
-        resources: Iterable[Resource],
-        *,
-        secrets: Mapping[str, Secret],
-        service: str | None = None,
+        self, objects: Iterable[Resource | Secret], *, service: str | None = None
     ) -> Judgement:
-        together = Resources(secrets=dict(secrets))
-        for resource in resources:
-            together.by_kind[resource.kind.name][resource.name] = resource
+        together = Resources()
+        for one in objects:
+            if isinstance(one, Secret):
+                together.secrets[one.name] = one
+            else:
+                together.by_kind[one.kind.name][one.name] = one
         try:
             configuration = resolve(
                 together,

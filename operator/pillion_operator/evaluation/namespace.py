@@ -1,7 +1,7 @@
 """The objects of one namespace, each validated with the deliverer's schema and parsed once."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -163,17 +163,11 @@ class Namespace:
             return None
         return self._parsing.parse(body, variant, make, versions=versions)
 
-    def secrets(self, names: Iterable[str]) -> dict[str, tuple[Secret, Parsed]]:
+    def secrets(self, names: Iterable[str]) -> Iterator[Parsed]:
         """The named Secrets that destinations may use."""
-        found = {}
-        for name in names:
-            body = self.body(SECRET, name)
-            if body is None or not usable(body):
-                continue
-            parsed = self._parsing.parse(body)
-            if parsed.secret is not None:
-                found[name] = (parsed.secret, parsed)
-        return found
+        bodies = (self.body(SECRET, name) for name in names)
+        found = (self._parsing.parse(body) for body in bodies if body is not None and usable(body))
+        return (parsed for parsed in found if parsed.secret is not None)
 
 
 def usable(secret: Object) -> bool:

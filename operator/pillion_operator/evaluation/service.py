@@ -140,11 +140,8 @@ def object_problems(
         return ()
     if parsed.resource is None or parsed.problems:
         return parsed.problems
-    secrets = {
-        secret: found
-        for secret, (found, _) in namespace.secrets(secrets_of(parsed.resource.spec)).items()
-    }
-    return judge.judge([parsed.resource], secrets=secrets).problems
+    secrets = (one.secret for one in namespace.secrets(secrets_of(parsed.resource.spec)))
+    return judge.judge([parsed.resource, *secrets]).problems
 
 
 def evaluate_service(
@@ -227,20 +224,20 @@ class _Candidate:
         if parsed.resource is None or parsed.problems:
             return refused(parsed.problems)
         spec = parsed.resource.spec
-        needed, wrong = [], []
-        for kind, reference in ((FILTER, "filterRef"), (DESTINATION, "destinationRef")):
-            target = self._key(kind, spec[reference]["name"])
+        filter_key = self._key(FILTER, spec["filterRef"]["name"])
+        needed = (filter_key, self._key(DESTINATION, spec["destinationRef"]["name"]))
+        wrong = []
+        for target in needed:
             verdict = self._available(target)
             drains = target.name in draining and verdict.reason == "DestinationBeingDeleted"
             if not verdict.accepted and not drains:
                 wrong.append(verdict)
-            needed.append(target)
         if wrong:
             return together(wrong)
         if chosen:
             for key in needed:
                 self._choose(key)
-            self._needs[name] = (needed[0], needed[1])
+            self._needs[name] = needed
             self._chosen[self._key(SUBSCRIPTION, name)] = parsed
         # The subscription stays whatever the verdict: without it, its queue would be discarded.
         gateway = self._around.gateways.get(GATEWAY_REF, ACCEPTED)
@@ -308,8 +305,9 @@ class _Candidate:
         self._chosen[key] = parsed
         if key.kind == DESTINATION:
             named = secrets_of(parsed.resource.spec)
-            for name, (_, secret) in self._namespace.secrets(named).items():
-                self._chosen[self._key(SECRET, name)] = secret
+            for found in self._namespace.secrets(named):
+                assert found.secret is not None
+                self._chosen[self._key(SECRET, found.secret.name)] = found
 
     def _as_rendered(self, key: Key) -> Parsed | None:
         if key in self._kept:
@@ -359,13 +357,9 @@ class _Candidate:
         """Remove what a deliverer would refuse; return the refusals by kind and name."""
         refusals: dict[str, dict[str, Verdict]] = {}
         for _ in range(_MOST_ROUNDS):
+            chosen = self._chosen.values()
             self._judgement = self._judge.judge(
-                filter(None, (parsed.resource for parsed in self._chosen.values())),
-                secrets={
-                    key.name: parsed.secret
-                    for key, parsed in self._chosen.items()
-                    if parsed.secret is not None
-                },
+                [*(one.resource for one in chosen), *(one.secret for one in chosen)],
                 service=self._service,
             )
             problems = self._judgement.problems

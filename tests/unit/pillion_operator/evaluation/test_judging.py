@@ -125,8 +125,8 @@ def fields(problems: Iterable[Problem]) -> set[tuple[str, str, str]]:
 
 def test_what_fits_together_has_no_problems() -> None:
     found = resources(service(), filter_of(), destination(), subscription())
-    assert judge().judge(found, secrets={}, service="default").problems == ()
-    assert judge().judge([], secrets={}).problems == ()
+    assert judge().judge(found, service="default").problems == ()
+    assert judge().judge([]).problems == ()
 
 
 def test_everything_that_a_deliverer_would_complain_of_is_told_at_once() -> None:
@@ -136,7 +136,7 @@ def test_everything_that_a_deliverer_would_complain_of_is_told_at_once() -> None
         destination(destination="https://127.0.0.1/"),
         subscription(filter="g"),
     )
-    assert fields(judge().judge(found, secrets={}, service="default").problems) == {
+    assert fields(judge().judge(found, service="default").problems) == {
         ("IndicationFilter/f", "spec.query", "Invalid"),
         ("ListenerDestination/d", "spec.destination", "AddressNotPermitted"),
         ("IndicationSubscription/s", "spec.filterRef.name", "NotFound"),
@@ -147,26 +147,26 @@ def test_the_service_is_the_one_that_the_deliverer_runs_as() -> None:
     slow, quick = service("slow", deliveryRetryIntervalSeconds=60), service("quick")
     found = resources(slow, quick, destination(retry={"maximumIntervalSeconds": 40}))
     judged = judge()
-    assert fields(judged.judge(found, secrets={}, service="slow").problems) == {
+    assert fields(judged.judge(found, service="slow").problems) == {
         ("ListenerDestination/d", "spec.retry.maximumIntervalSeconds", "Invalid")
     }
-    assert judged.judge(found, secrets={}, service="quick").problems == ()
-    assert judged.judge(found, secrets={}, service="absent").problems != ()
+    assert judged.judge(found, service="quick").problems == ()
+    assert judged.judge(found, service="absent").problems != ()
 
 
 def test_addresses_are_those_that_deliverers_are_started_with() -> None:
     found = resources(service(), destination(destination="https://127.0.0.1/"))
     allowing = judge(AddressPolicy(allow_loopback=True))
-    assert allowing.judge(found, secrets={}).problems == ()
-    assert judge().judge(found, secrets={}).problems != ()
+    assert allowing.judge(found).problems == ()
+    assert judge().judge(found).problems != ()
 
 
 def test_secrets_are_those_that_are_handed_over() -> None:
     found = resources(service(), destination(credentials=bearer("token")))
     held = parse(secret()).secret
     assert held is not None
-    assert judge().judge(found, secrets={"token": held}).problems == ()
-    assert fields(judge().judge(found, secrets={}).problems) == {
+    assert judge().judge([*found, held]).problems == ()
+    assert fields(judge().judge(found).problems) == {
         ("ListenerDestination/d", "spec.credentials.bearer.secretRef.name", "NotFound")
     }
 
@@ -185,5 +185,5 @@ def test_a_query_is_understood_once_however_often_it_is_judged(
     monkeypatch.setattr(judging, "query_checker", checker)
     judged, found = judge(), resources(service(), filter_of("f"), filter_of("g"))
     for _ in range(2):
-        judged.judge(found, secrets={})
+        judged.judge(found)
     assert len(asked) == 1

@@ -436,11 +436,12 @@ class Told(Judge):
         self.asked: list[tuple[set[str], set[str], str | None]] = []
 
     def judge(
-        self, resources: Iterable[Resource], *, secrets: Any, service: str | None = None
+        self, objects: Iterable[Resource | Secret | None], *, service: str | None = None
     ) -> Judgement:
-        names = {f"{one.kind.name}/{one.name}" for one in resources}
-        assert all(isinstance(one, Secret) for one in secrets.values())
-        self.asked.append((names, set(secrets), service))
+        known = [one for one in objects if one is not None]
+        names = {f"{one.kind.name}/{one.name}" for one in known if isinstance(one, Resource)}
+        secrets = {one.name for one in known if isinstance(one, Secret)}
+        self.asked.append((names, secrets, service))
         number = len(self.asked) - 1
         told = self._rounds[number] if number < len(self._rounds) else []
         return Judgement(problems=tuple(told))
