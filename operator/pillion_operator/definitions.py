@@ -100,7 +100,7 @@ class Definitions:
     async def _look(self) -> None:
         began = self._clock.monotonic()
         try:
-            writable = await self._api.writable(OURS[0].api_version)
+            writable = await self._api.served(OURS[0].api_version, verb="create")
         except FAILURES as error:
             logger.warning(
                 "cannot read which definitions are served: %s; deletions wait",

@@ -76,22 +76,14 @@ class Api:
         except NotFound:
             return None
 
-    async def served(self, api_version: str) -> frozenset[str]:
-        """The plural names of the served kinds of an API version; empty if it is unknown."""
+    async def served(self, api_version: str, *, verb: str = "get") -> frozenset[str]:
+        """The plural names of an API version's kinds that are served with a verb; empty if it is
+        unknown. Without ``create`` are those with a definition that is being deleted."""
         try:
             answer = await self._request("get", f"/apis/{api_version}")
         except NotFound:
             return frozenset()
-        return frozenset(resource["name"] for resource in answer["resources"])
-
-    async def writable(self, api_version: str) -> frozenset[str]:
-        """The plural names of the kinds whose objects can be created: not those with a definition
-        that is being deleted."""
-        try:
-            answer = await self._request("get", f"/apis/{api_version}")
-        except NotFound:
-            return frozenset()
-        return frozenset(one["name"] for one in answer["resources"] if "create" in one["verbs"])
+        return frozenset(one["name"] for one in answer["resources"] if verb in one["verbs"])
 
     async def list(
         self, kind: ResourceType, namespace: str | None = None, *, label_selector: str | None = None

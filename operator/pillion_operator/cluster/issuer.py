@@ -46,6 +46,15 @@ class TokenIssuer:
     #: JWKs in the order of their ``kid``.
     keys: tuple[Mapping[str, str], ...]
 
+    def token_keys(self, namespace: str) -> bytes:
+        document = {
+            "issuer": self.issuer,
+            "audience": TOKEN_AUDIENCE,
+            "namespace": namespace,
+            "keys": self.keys,
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
 
 def parse_issuer(configuration: bytes, keys: bytes) -> TokenIssuer:
     """Raises BadIssuer."""
@@ -59,16 +68,6 @@ def parse_issuer(configuration: bytes, keys: bytes) -> TokenIssuer:
     if not usable:
         raise BadIssuer(f"{KEYS_PATH} has no RSA or EC key that tokens are signed with")
     return TokenIssuer(issuer=issuer, keys=tuple(sorted(usable, key=lambda key: key["kid"])))
-
-
-def token_keys(issuer: TokenIssuer, *, namespace: str, audience: str) -> bytes:
-    document = {
-        "issuer": issuer.issuer,
-        "audience": audience,
-        "namespace": namespace,
-        "keys": list(issuer.keys),
-    }
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
 class IssuerKeeper:
@@ -95,9 +94,7 @@ class IssuerKeeper:
 
     def token_keys(self, namespace: str) -> bytes | None:
         """None before the first successful read."""
-        if self._issuer is None:
-            return None
-        return token_keys(self._issuer, namespace=namespace, audience=TOKEN_AUDIENCE)
+        return None if self._issuer is None else self._issuer.token_keys(namespace)
 
     async def run(self) -> None:
         while True:

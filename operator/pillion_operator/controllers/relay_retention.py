@@ -6,25 +6,25 @@ it has since been seen to hold nothing of them. Deleted subscriptions and destin
 nor those of a service whose status says that it has abandoned the relay.
 """
 
-import base64
-import binascii
 from collections.abc import Iterable
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.states import spec_of
+from pillion_operator.evaluation.lastgood import rendered_objects
 from pillion_operator.evaluation.namespace import being_deleted, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
+    SECRET,
     SERVICE,
     SUBSCRIPTION,
+    destination_ref,
     service_of,
 )
-from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
+from pillion_operator.names import CONFIGURATION_PARTS, configuration_secret
 from pillion_operator.polling.reports import DelivererReport, Unreachable
 from pillion_operator.status.relaying import abandoned_gateway
 from pillion_operator.store import Key
-from pillion_sidecar.config.rendered import CorruptRevisionError, is_part, items, unpack
 
 #: Seconds to the next check of what a gateway still holds: at first, doubling, and at most.
 FIRST_LOOK = 15.0
@@ -111,19 +111,10 @@ class Lingering:
         state = self._context.states.get(gateway)
         if state is not None and state.rollout.revision is not None:
             return {key.name for key in state.rollout.keys if key.kind == SUBSCRIPTION}
-        files: dict[str, bytes] = {}
-        for part in range(CONFIGURATION_PARTS):
-            name = configuration_secret(gateway.name, part)
-            secret = self._context.store.get(Key("Secret", gateway.namespace, name)) or {}
-            for file, value in (secret.get("data") or {}).items():
-                if file != OPERATOR_TOKEN and is_part(file):
-                    files[file] = _decoded(value)
-        try:
-            found = unpack(files)
-            return set() if found is None else _subscriptions(items(found.text))
-        except (CorruptRevisionError, ValueError):
-            # Written by somebody else; it is about to be repaired.
-            return set()
+        names = (configuration_secret(gateway.name, part) for part in range(CONFIGURATION_PARTS))
+        secrets = (self._context.store.get(Key(SECRET, gateway.namespace, name)) for name in names)
+        found = rendered_objects(filter(None, secrets))
+        return {one["metadata"]["name"] for one in found if one["kind"] == SUBSCRIPTION}
 
     def _may_relay(self, subscription: Object) -> bool:
         service = Key(SERVICE, subscription["metadata"]["namespace"], service_of(subscription))
@@ -169,16 +160,4 @@ class Lingering:
 
 
 def _destination(subscription: Object) -> Key:
-    name = ((subscription.get("spec") or {}).get("destinationRef") or {}).get("name", "")
-    return Key(DESTINATION, subscription["metadata"]["namespace"], name)
-
-
-def _subscriptions(rendered: Iterable[Object]) -> set[str]:
-    return {item["metadata"]["name"] for item in rendered if item.get("kind") == SUBSCRIPTION}
-
-
-def _decoded(value: str) -> bytes:
-    try:
-        return base64.b64decode(value)
-    except binascii.Error:
-        return b""
+    return Key(DESTINATION, subscription["metadata"]["namespace"], destination_ref(subscription))

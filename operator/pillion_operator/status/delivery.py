@@ -8,7 +8,7 @@ from typing import Any
 
 from pillion_operator.polling.aggregate import DestinationDelivery
 from pillion_operator.status.conditions import Condition, find_condition, rfc3339, seconds_of
-from pillion_operator.status.relaying import relay_condition
+from pillion_operator.status.relaying import relay_condition, ways
 from pillion_sidecar.wire.queues import LARGEST_COUNT
 
 #: Minimum age of a backlog in seconds, and in retry intervals.
@@ -22,8 +22,6 @@ OLD_NO_MORE = 0.5
 
 _QUEUE = "QueueNearlyFull"
 _AGE = "OldIndications"
-#: Maximum failures listed in a message.
-_MOST_DETAILS = 3
 
 SUSPENDED = "Suspended"
 #: Why deliverers have it suspended though its user has not, and the remedy.
@@ -128,7 +126,7 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
         return Condition(kind, "False", HELD, _held_message(delivery))
     if delivery.failing:
         how_many = "some deliverers" if delivery.delivering else "every deliverer"
-        how = _ways(delivery.details)
+        how = ways(delivery.details)
         message = f"The last attempts of {how_many} failed: {how}. They are repeated.{silent}"
         return Condition(kind, "False", "ListenerFailing", message)
     if not delivery.delivering:
@@ -149,7 +147,7 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
         return Condition(kind, "Unknown", *unknown)
     if delivery.failing and not delivery.delivering:
         message = (
-            f"No deliverer that tried gets anything through: {_ways(delivery.details)}. Look at "
+            f"No deliverer that tried gets anything through: {ways(delivery.details)}. Look at "
             f"the listener, its address, and what lies between.{_silent(delivery)}"
         )
         return Condition(kind, "True", "AttemptsFail", message)
@@ -164,7 +162,7 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
 def _held_message(delivery: DestinationDelivery) -> str:
     how_many = "Every deliverer holds" if not delivery.delivering else "Some deliverers hold"
     return (
-        f"{how_many} what is for it: {_ways(delivery.holds)}. Nothing is discarded while there is "
+        f"{how_many} what is for it: {ways(delivery.holds)}. Nothing is discarded while there is "
         "room, and it is delivered once this is mended." + _silent(delivery)
     )
 
@@ -172,16 +170,6 @@ def _held_message(delivery: DestinationDelivery) -> str:
 def _silent(delivery: DestinationDelivery) -> str:
     # No number, which changes with every executor: the service's status has it.
     return " Some deliverers cannot be reached by the operator." if delivery.unreachable else ""
-
-
-def _ways(details: tuple[tuple[str, int], ...]) -> str:
-    ways = [
-        f"{detail} ({number} deliverer{'' if number == 1 else 's'})"
-        for detail, number in details[:_MOST_DETAILS]
-    ]
-    if len(details) > _MOST_DETAILS:
-        ways.append("and in other ways")
-    return ", ".join(ways) or "they did not say how"
 
 
 def _draining(delivery: DestinationDelivery, *, drained: bool) -> Condition:
@@ -200,26 +188,24 @@ def _draining(delivery: DestinationDelivery, *, drained: bool) -> Condition:
 
 
 def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
-    fields: dict[str, Any] = {"deliverers": delivery.deliverers}
     if not delivery.deliverers:
-        return fields
-    fields["depth"] = delivery.depth
-    fields["highWater"] = delivery.high_water
-    # Beyond the schema's maximum the whole status would be refused.
-    fields["discarded"] = min(delivery.discarded, LARGEST_COUNT)
-    if delivery.relays:
-        fields["relays"] = delivery.relays
-    if delivery.last_result is not None:
-        fields["lastResult"] = delivery.last_result.value
-    for name, at in (
-        ("oldestIndicationTime", delivery.oldest_indication_time),
-        ("nextAttemptTime", delivery.next_attempt_time),
-        ("lastDiscardTime", delivery.last_discard_time),
-        ("firstLossDueTime", delivery.first_loss_due_time),
-    ):
-        if at is not None:
-            fields[name] = rfc3339(at)
-    return fields
+        return {"deliverers": 0}
+    times = {
+        "oldestIndicationTime": delivery.oldest_indication_time,
+        "nextAttemptTime": delivery.next_attempt_time,
+        "lastDiscardTime": delivery.last_discard_time,
+        "firstLossDueTime": delivery.first_loss_due_time,
+    }
+    return {
+        "deliverers": delivery.deliverers,
+        "depth": delivery.depth,
+        "highWater": delivery.high_water,
+        # Beyond the schema's maximum the whole status would be refused.
+        "discarded": min(delivery.discarded, LARGEST_COUNT),
+        **({"relays": delivery.relays} if delivery.relays else {}),
+        **({"lastResult": delivery.last_result.value} if delivery.last_result else {}),
+        **{name: rfc3339(at) for name, at in times.items() if at is not None},
+    }
 
 
 def _backlogged(

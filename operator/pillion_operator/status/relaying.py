@@ -25,12 +25,17 @@ def relay_condition(delivery: DestinationDelivery) -> Condition | None:
         return None
     if delivery.relays_failing:
         how_many = "some sidecars" if delivery.relays_delivering else "every sidecar"
+        gateways = [
+            (f"to the gateway {gateway}: {detail or 'not said how'}", number)
+            for (gateway, detail), number in delivery.relay_details
+        ]
+        how = ways(gateways, "sidecar")
         return Condition(
             kind,
             "True",
             "GatewayFailing",
-            f"The last attempts of {how_many} to relay failed: {_how(delivery)}. What is to be "
-            "relayed waits there, and no attempt of its retry is spent.",
+            f"The last attempts of {how_many} to relay failed: {how}. What is to be relayed "
+            "waits there, and no attempt of its retry is spent.",
         )
     if delivery.relays_delivering:
         message = "The gateway has taken what sidecars relayed last."
@@ -38,15 +43,15 @@ def relay_condition(delivery: DestinationDelivery) -> Condition | None:
     return Condition(kind, "Unknown", "NothingRelayed", "No sidecar has relayed anything yet.")
 
 
-def _how(delivery: DestinationDelivery) -> str:
-    ways = [
-        f"to the gateway {gateway}: {detail or 'not said how'} "
-        f"({number} sidecar{'' if number == 1 else 's'})"
-        for (gateway, detail), number in delivery.relay_details[:_MOST_DETAILS]
+def ways(details: Sequence[tuple[str, int]], who: str = "deliverer") -> str:
+    """How attempts failed, each with how many failed so."""
+    listed = [
+        f"{detail} ({number} {who}{'' if number == 1 else 's'})"
+        for detail, number in details[:_MOST_DETAILS]
     ]
-    if len(delivery.relay_details) > _MOST_DETAILS:
-        ways.append("and in other ways")
-    return ", ".join(ways)
+    if len(details) > _MOST_DETAILS:
+        listed.append("and in other ways")
+    return ", ".join(listed) or "they did not say how"
 
 
 def shared_condition(services: Sequence[str]) -> Condition:

@@ -39,7 +39,7 @@ class Discovery:
     there: set[str] = field(default_factory=lambda: {kind.plural for kind in OURS})
     away: bool = False
 
-    async def writable(self, _api_version: str) -> frozenset[str]:
+    async def served(self, _api_version: str, *, verb: str) -> frozenset[str]:
         if self.away:
             raise ApiError(503, "ServiceUnavailable", "not now")
         return frozenset(self.there)

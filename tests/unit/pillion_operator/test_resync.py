@@ -48,7 +48,7 @@ class FakeApi:
             raise self.refuses
         return [body(name) for name in self.there] if kind is KIND else []
 
-    async def writable(self, _api_version: str) -> frozenset[str]:
+    async def served(self, _api_version: str, *, verb: str) -> frozenset[str]:
         return frozenset(kind.plural for kind in OURS)
 
 

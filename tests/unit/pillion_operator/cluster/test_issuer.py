@@ -13,7 +13,6 @@ from pillion_operator.cluster.issuer import (
     BadIssuer,
     TokenIssuer,
     parse_issuer,
-    token_keys,
 )
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -87,8 +86,8 @@ def test_an_answer_that_is_none_is_named(configuration: bytes, keys: bytes, said
 
 
 def test_a_gateway_gets_one_file_that_is_the_same_for_the_same() -> None:
-    made = token_keys(parsed(RSA, EC), namespace="shop", audience="pillion")
-    assert made == token_keys(parsed(EC, RSA), namespace="shop", audience="pillion")
+    made = parsed(RSA, EC).token_keys("shop")
+    assert made == parsed(EC, RSA).token_keys("shop")
     assert json.loads(made) == {
         "issuer": ISSUER,
         "audience": "pillion",
