@@ -115,7 +115,7 @@ class DestinationReconciler:
             state, found = self._context.states.get(service), self._context.store.get(service)
             # One that is being deleted is no longer rendered: its deliverers get no new revision.
             rendered = found is None or not being_deleted(found)
-            if state is None or (rendered and key in state.rollout):
+            if state is None or (rendered and key in state.rollout.content):
                 return False
             revisions = (None, state.rollout.revision)
             for answer in self._context.answers(service):

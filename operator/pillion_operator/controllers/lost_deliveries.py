@@ -38,7 +38,8 @@ class LostDeliveries:
         if pod is not None and outlives(pod):
             return
         exact = None if pod is None else left_behind(pod)
-        lost = sum(departure.pending.values()) if exact is None else exact[0]
+        last = departure.last
+        lost = exact[0] if exact else sum(last.pending.values() if last else ())
         if not lost:
             return
         self._metrics.lost_pending.labels(service.namespace, service.name).inc(lost)
@@ -71,16 +72,17 @@ class LostDeliveries:
         self, departure: Departure, *, lost: int, destinations: Mapping[str, int] | None
     ) -> str:
         """``destinations`` are those of the termination message; None without one."""
-        where = _named(departure.pending)
+        last = departure.last
+        where = "" if last is None else _named(last.pending)
         if destinations is not None:
             message = (
                 f"Pod {departure.pod} ended, and its volume with it, with {lost} indication(s) "
+                "neither delivered nor handed over, as its deliverer said at its end."
             )
-            message += "neither delivered nor handed over, as its deliverer said at its end."
             if destinations:
                 return f"{message} They are for {_named(destinations)}."
             return message + (f" Last seen: {where}." if where else "")
-        age = 0.0 if departure.heard is None else max(0.0, self._clock.time() - departure.heard)
+        age = 0.0 if last is None else max(0.0, self._clock.time() - last.at)
         return (
             f"Pod {departure.pod} ended, and its volume with it. When its deliverer last answered, "
             f"{age:.0f} s before, {lost} indication(s) waited: {where}. What it delivered or "

@@ -161,13 +161,13 @@ def _in_service(
         message = f"IndicationService {service.name} is not accepted; its conditions say why."
         return Condition("Ready", "False", "ServiceNotAccepted", message)
     content = state.evaluation.content.get(key)
-    if state.unwritten is not None and (content is not None or key in state.rollout):
+    if state.unwritten is not None and (content is not None or key in state.rollout.content):
         return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
     if content is None:
         # An accepted, active subscription is always used: the service has not been evaluated since
         # it became so.
         coming = key.kind == SUBSCRIPTION or _unjudged(context, key, service, state)
-        return Wait() if coming or key in state.rollout else None
+        return Wait() if coming or key in state.rollout.content else None
     destination = key.name if key.kind == DESTINATION else destination_ref(body)
     if state.evaluation.held.get(destination) == OLDER_DELIVERERS:
         message = (
@@ -177,7 +177,7 @@ def _in_service(
         )
         return Condition("Ready", "False", OLDER_DELIVERERS, message)
     item = context.parsing.parse(body).item
-    in_force = state.evaluation.holds(key, item) and state.rollout.holds(key, content)
+    in_force = state.evaluation.holds(key, item) and state.rollout.content.get(key) == content
     return state if in_force else Wait()
 
 
@@ -230,7 +230,7 @@ def services_of(context: Context, key: Key) -> list[Key]:
     holding = {
         gateway
         for gateway in context.references.gateways(key.namespace)
-        if (state := context.states.get(gateway)) is not None and key in state.rollout
+        if (state := context.states.get(gateway)) is not None and key in state.rollout.content
     }
     return sorted(context.references.services_using(key) | holding)
 

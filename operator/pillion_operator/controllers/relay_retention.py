@@ -94,7 +94,7 @@ class Lingering:
 
     def _may_drain(self, destination: Key, service: Key) -> bool:
         state = self._context.states.get(service)
-        if state is None or destination in state.rollout:
+        if state is None or destination in state.rollout.content:
             return True
         for answer in self._context.answers(service):
             if isinstance(answer, Unreachable):
@@ -110,7 +110,7 @@ class Lingering:
     def _rendered(self, gateway: Key) -> set[str]:
         state = self._context.states.get(gateway)
         if state is not None and state.rollout.revision is not None:
-            return {key.name for key in state.rollout.keys if key.kind == SUBSCRIPTION}
+            return {key.name for key in state.rollout.content if key.kind == SUBSCRIPTION}
         names = (configuration_secret(gateway.name, part) for part in range(CONFIGURATION_PARTS))
         secrets = (self._context.store.get(Key(SECRET, gateway.namespace, name)) for name in names)
         found = rendered_objects(filter(None, secrets))

@@ -167,7 +167,8 @@ class ConfigurationReconciler:
         served = self._context.references.served_by(service)
         rendered = set[Key]()
         if state is not None:
-            rendered = _statuses(service, state.evaluation.retained) | state.rollout.keys
+            retained = state.evaluation.retained
+            rendered = _statuses(service, retained) | state.rollout.content.keys()
         for key in sorted(served | rendered | draining(self._context.store, service.namespace)):
             self._context.queue.add(key)
         (self._absent.add if served else self._absent.discard)(service)
@@ -233,7 +234,7 @@ class ConfigurationReconciler:
         except TooLarge as error:
             # What is in force stays in force.
             state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
-            return content.keys() | state.rollout.keys
+            return content.keys() | state.rollout.content.keys()
         live = self._live(service)
         desired = desired_state(
             self._context,
@@ -253,7 +254,7 @@ class ConfigurationReconciler:
             self._context.requeue(service, REFUSED_AGAIN)
             message = " ".join(str(refused) for refused in applied.refused)
             state.unwritten = Verdict(False, type(applied.refused[0]).__name__, message)
-            return content.keys() | state.rollout.keys
+            return content.keys() | state.rollout.content.keys()
         return self._record_rollout(service, state, rendered, desired, applied)
 
     def _record_rollout(
@@ -268,7 +269,7 @@ class ConfigurationReconciler:
         state.unwritten, state.failing_since, state.written = None, None, True
         first = state.rollout.revision is None
         changed = state.rollout.advance(rendered.revision, state.evaluation.content)
-        pending = (state.pending | changed) & state.rollout.keys
+        pending = (state.pending | changed) & state.rollout.content.keys()
         state.pending = {key for key in pending if key.kind != SERVICE}
         if changed:
             self._context.deliverers.rendered(service.namespace, service.name, rendered.revision)
@@ -306,7 +307,7 @@ class ConfigurationReconciler:
         if state.unwritten == verdict:
             return set()
         state.unwritten = verdict
-        return state.evaluation.content.keys() | state.rollout.keys
+        return state.evaluation.content.keys() | state.rollout.content.keys()
 
     def _live(self, service: Key) -> list[Object]:
         return [

@@ -18,7 +18,7 @@ MOST_REVISIONS = 200
 class Rollout:
     def __init__(self) -> None:
         self.revision: str | None = None
-        self._content: Mapping[Key, str] = {}
+        self.content: Mapping[Key, str] = {}
         #: The number of the revision that first held the object's current state.
         self._since: dict[Key, int] = {}
         self._numbers: dict[str, int] = {}
@@ -33,28 +33,18 @@ class Rollout:
         self._numbers[revision] = self._latest
         if len(self._numbers) > MOST_REVISIONS:
             del self._numbers[next(iter(self._numbers))]
-        changed = {key for key, item in content.items() if self._content.get(key) != item}
-        gone = set(self._content) - set(content)
+        changed = {key for key, item in content.items() if self.content.get(key) != item}
+        gone = self.content.keys() - content.keys()
         self._since.update(dict.fromkeys(changed, self._latest))
         for key in gone:
             del self._since[key]
-        self._content = content
+        self.content = content
         self.revision = revision
         return changed | gone
-
-    def holds(self, key: Key, item: str) -> bool:
-        return self._content.get(key) == item
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._content
 
     def revisions_with(self, key: Key) -> frozenset[str]:
         since = self._since.get(key, self._latest)
         return frozenset(name for name, number in self._numbers.items() if number >= since)
-
-    @property
-    def keys(self) -> frozenset[Key]:
-        return frozenset(self._content)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ is kept of pods that are gone."""
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -63,10 +63,8 @@ class Departure:
 
     pod: str
     uid: str
-    #: Waiting indications by destination, without zeros.
-    pending: Mapping[str, int]
-    #: In seconds since the epoch; None: it never answered.
-    heard: float | None
+    #: None: it never answered.
+    last: DelivererReport | None
 
 
 @dataclass(slots=True, eq=False)
@@ -98,15 +96,6 @@ class Deliverer:
         # A pod that is not ready any more may be about to end by itself, as executors do.
         leaving = rolling_out and not self.target.ready and self.answer.pending
         return min(wait, ROLLOUT_MOST) if self.target.ending or leaving else wait
-
-    def departure(self) -> Departure:
-        last = last_report(self.answer)
-        return Departure(
-            pod=self.target.name,
-            uid=self.target.uid,
-            pending={} if last is None else last.pending,
-            heard=None if last is None else last.at,
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -189,7 +178,8 @@ class Poller:
         targets, now = _targets(pods), self._clock.monotonic()
         # A pod may lack an address for a moment.
         staying = {uid_of(pod) for pod in pods if not terminates(pod)}
-        changed, departed = False, []
+        changed = False
+        departed: list[Departure] = []
         for uid, deliverer in list(known.deliverers.items()):
             target = targets.get(uid)
             if not deliverer.target.ending and (target is None or target.ending):
@@ -197,7 +187,9 @@ class Poller:
             if target is None:
                 self._drop(deliverer)
                 del known.deliverers[uid]
-                departed += [] if uid in staying else [deliverer.departure()]
+                if uid not in staying:
+                    last = last_report(deliverer.answer)
+                    departed.append(Departure(pod=deliverer.target.name, uid=uid, last=last))
         for target in targets.values():
             self._add(known, target, now)
         if changed:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -9,12 +10,21 @@ import pytest
 from pillion_operator.controllers.lost_deliveries import LostDeliveries
 from pillion_operator.events import EventRecorder
 from pillion_operator.polling.poller import Departure
+from pillion_operator.polling.reports import DelivererReport, QueueReport
 from pillion_operator.store import Store, slimmed
 from pillion_operator.telemetry.metrics import Metrics
 from support.operator_objects import SERVICE, pod, service
 from support.operator_time import FakeClock
 
-SEEN = Departure(pod="p", uid="u", pending={"orders": 12, "on-call": 3}, heard=None)
+
+def departure(pending: Mapping[str, int], *, at: float) -> Departure:
+    queues = {
+        name: QueueReport(name=name, depth=depth, capacity=100, high_water=depth)
+        for name, depth in pending.items()
+    }
+    return Departure(
+        pod="p", uid="u", last=DelivererReport(pod="p", revision="r", queues=queues, at=at)
+    )
 
 
 class Recorder:
@@ -56,7 +66,7 @@ def ended(message: str | None, *, field: str = "initContainerStatuses") -> dict[
 
 
 def seen(bench: Bench, *, before: float = 4.0) -> Departure:
-    return Departure(pod="p", uid="u", pending=SEEN.pending, heard=bench.clock.time() - before)
+    return departure({"orders": 12, "on-call": 3}, at=bench.clock.time() - before)
 
 
 def test_what_was_last_seen_is_told_counted_and_logged(
@@ -97,7 +107,7 @@ def test_one_that_has_delivered_all_at_its_end_has_lost_nothing(bench: Bench) ->
 
 
 def test_what_it_says_counts_though_it_was_never_seen_to_hold_anything(bench: Bench) -> None:
-    never = Departure(pod="p", uid="u", pending={}, heard=None)
+    never = Departure(pod="p", uid="u", last=None)
     bench.losses.report(SERVICE, never, pod=ended('{"left": 7}'))
     assert bench.counted() == 7
     bench.losses.report(SERVICE, never, pod=None)
@@ -129,8 +139,6 @@ def test_of_a_service_that_is_gone_it_is_still_counted(bench: Bench) -> None:
 
 
 def test_a_few_destinations_are_named(bench: Bench) -> None:
-    many = Departure(
-        pod="p", uid="u", pending={f"d{n}": n for n in range(1, 9)}, heard=bench.clock.time()
-    )
+    many = departure({f"d{n}": n for n in range(1, 9)}, at=bench.clock.time())
     bench.losses.report(SERVICE, many, pod=None)
     assert "d8 8, d7 7, d6 6, d5 5, d4 4, …" in bench.recorder.events[0][2]

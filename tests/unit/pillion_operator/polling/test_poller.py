@@ -605,7 +605,7 @@ def ending(number: int = 1, **changes: Any) -> dict[str, Any]:
 
 def departed(bench: Bench, *pods: dict[str, Any], parting: tuple[dict[str, Any], ...] = ()) -> Any:
     found = bench.poller.pods_changed("shop", "default", [*pods, *parting])
-    return [(one.pod, dict(one.pending)) for one in found]
+    return [(one.pod, dict(one.last.pending) if one.last else {}) for one in found]
 
 
 async def test_a_deliverer_that_ends_is_polled_to_its_last(bench: Bench) -> None:
