@@ -58,7 +58,10 @@ class Admission:
             case "ListenerDestination":
                 return self._of_destination(body, parsed.resource, around)
             case "IndicationSubscription":
-                return Opinion(warnings=tuple(_missing_references(body, around)))
+                absent = (one for one in named_by(body) if around.body(one.kind, one.name) is None)
+                return Opinion(
+                    warnings=tuple(missing(one.kind, one.name).message for one in absent)
+                )
             case _:
                 return self._of_service(body, parsed.resource, around)
 
@@ -151,12 +154,6 @@ def _sorted_out(
 
 def _with(opinion: Opinion, *warnings: str | None) -> Opinion:
     return Opinion(opinion.refusal, (*opinion.warnings, *filter(None, warnings)))
-
-
-def _missing_references(body: Object, around: Namespace) -> Iterator[str]:
-    for key in named_by(body):
-        if around.body(key.kind, key.name) is None:
-            yield missing(key.kind, key.name).message
 
 
 def _serving(destination: str, around: Namespace) -> Iterator[str]:

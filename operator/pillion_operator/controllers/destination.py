@@ -1,6 +1,6 @@
 """The reconcile of destinations: their status, and the finalizer that lets them drain."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,9 +54,7 @@ class DestinationReconciler:
             [
                 *found,
                 *delivery.conditions,
-                *self._identifiers(body),
-                *self._same_place(key, services),
-                *(self._retry(body, services) if verdict.accepted else []),
+                *self._warnings(body, services, accepted=verdict.accepted),
             ],
             delivery.fields,
         )
@@ -86,24 +84,21 @@ class DestinationReconciler:
         )
         return verdict if synced else _with_live_status(body, verdict)
 
-    def _identifiers(self, body: Object) -> list[Condition]:
-        if (body.get("spec") or {}).get("sequenceIdentifiers") != SequenceIdentifiers.SEND:
-            return []
-        namespace = self._context.namespace(body["metadata"]["namespace"])
-        services = shared_by(body, namespace=namespace, references=self._context.references)
-        return [shared_condition(services)]
-
-    def _same_place(self, key: Key, services: Sequence[Key]) -> list[Condition]:
-        others = {
-            other
-            for evaluation in self._context.evaluations(services).values()
-            for other in evaluation.same_places.get(key.name, ())
-        }
-        return [same_place_condition(sorted(others))] if others else []
-
-    def _retry(self, body: Object, services: Sequence[Key]) -> list[Condition]:
-        condition = retry_condition(body.get("spec") or {}, self._specs(services))
-        return [] if condition is None else [condition]
+    def _warnings(
+        self, body: Object, services: Sequence[Key], *, accepted: bool
+    ) -> Iterator[Condition]:
+        key, spec = key_of(body), body.get("spec") or {}
+        if spec.get("sequenceIdentifiers") == SequenceIdentifiers.SEND:
+            namespace = self._context.namespace(key.namespace)
+            senders = shared_by(body, namespace=namespace, references=self._context.references)
+            yield shared_condition(senders)
+        evaluations = self._context.evaluations(services).values()
+        others = {other for one in evaluations for other in one.same_places.get(key.name, ())}
+        if others:
+            yield same_place_condition(sorted(others))
+        retry = retry_condition(spec, self._specs(services)) if accepted else None
+        if retry is not None:
+            yield retry
 
     def _specs(self, services: Sequence[Key]) -> dict[str, Object]:
         found = {service.name: self._context.store.get(service) for service in services}

@@ -83,14 +83,12 @@ class Lingering:
     def draining(self, gateway: Key) -> set[str]:
         """The destinations being deleted of which a sidecar may still hold indications: it drains
         them by relaying, so the gateway drains last."""
-        kept = set()
-        for key in draining(self._context.store, gateway.namespace):
-            holding = (
-                self._may_drain(key, guest) for guest in self._context.references.guests(gateway)
-            )
-            if any(holding):
-                kept.add(key.name)
-        return kept
+        guests = self._context.references.guests(gateway)
+        return {
+            key.name
+            for key in draining(self._context.store, gateway.namespace)
+            if any(self._may_drain(key, guest) for guest in guests)
+        }
 
     def _may_drain(self, destination: Key, service: Key) -> bool:
         state = self._context.states.get(service)

@@ -27,7 +27,7 @@ class Overlaps:
         if change.key.kind == SERVICE:
             changed = before.get("spec") != after.get("spec")
         else:
-            changed = change.key.kind == "Pod" and _labels(before) != _labels(after)
+            changed = change.key.kind == "Pod" and labels_of(before) != labels_of(after)
         if changed or None in (change.before, change.after):
             self._known.pop(change.key.namespace, None)
 
@@ -87,7 +87,3 @@ def pod_selector(service: Object) -> Object | None:
 def _keys(selector: Object) -> set[str]:
     expressions = selector.get("matchExpressions") or ()
     return {*(selector.get("matchLabels") or {}), *(one["key"] for one in expressions)}
-
-
-def _labels(pod: Object) -> Object:
-    return (pod.get("metadata") or {}).get("labels") or {}

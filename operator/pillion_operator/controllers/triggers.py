@@ -20,6 +20,7 @@ from pillion_operator.evaluation.references import (
     named_by,
     url_of,
 )
+from pillion_operator.injection.decision import labels_of
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.polling.aggregate import DestinationDelivery, deliveries
@@ -74,7 +75,7 @@ def _scaled_otherwise(change: Change) -> bool:
 
 
 def _of_selectors(change: Change, services: Iterable[Object]) -> Iterator[tuple[Key, float]]:
-    before, after = _labels(change.before), _labels(change.after)
+    before, after = labels_of(change.before), labels_of(change.after)
     if before == after:
         return
     for service in services:
@@ -146,12 +147,8 @@ def labelled(change: Change, label: str) -> set[Key]:
 
 
 def _label(body: Object | None, label: str) -> str | None:
-    value = _labels(body).get(label)
+    value = labels_of(body).get(label)
     return None if value is None else str(value)
-
-
-def _labels(body: Object | None) -> Object:
-    return {} if body is None else body["metadata"].get("labels") or {}
 
 
 def _means_something_else(change: Change) -> bool:

@@ -99,14 +99,10 @@ class Judge:
 
     def _unknown_classes(self, configuration: Configuration) -> dict[str, str]:
         check = self._queries.declaring(configuration.service.classes)
-        found = {
-            name: check(one.query, one.query_language)
-            for name, one in configuration.filters.items()
-        }
         return {
             name: f"{problem.message}. {problem.remedy}"
-            for name, problem in found.items()
-            if problem is not None
+            for name, one in configuration.filters.items()
+            if (problem := check(one.query, one.query_language)) is not None
         }
 
 

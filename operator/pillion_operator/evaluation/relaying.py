@@ -33,15 +33,11 @@ GATEWAY_NOT_FOUND = "GatewayNotFound"
 GATEWAY_NOT_USABLE = "GatewayNotUsable"
 
 
-def through_gateway(destination: Object | None) -> bool:
-    spec = (destination or {}).get("spec") or {}
-    return bool(spec.get("deliverThrough") == DeliverThrough.GATEWAY)
-
-
 def relays(service: Object | None, destination: Object | None) -> bool:
-    if service is None or is_gateway(service) or not through_gateway(destination):
+    if service is None or is_gateway(service):
         return False
-    return bool(gateway_named(service, GATEWAY_REF))
+    through = ((destination or {}).get("spec") or {}).get("deliverThrough")
+    return bool(through == DeliverThrough.GATEWAY and gateway_named(service, GATEWAY_REF))
 
 
 def storage_class_of(gateway: Object) -> str | None:
@@ -54,20 +50,16 @@ def gateways_named(service: Object, *, namespace: Namespace) -> dict[str, Verdic
     """Verdicts by the field that names the gateway."""
     named = {field: gateway_named(service, field) for field in (GATEWAY_REF, HAND_OVER_TO)}
     return {
-        field: _itself(field)
-        if name == service["metadata"]["name"]
-        else gateway_verdict(name, namespace=namespace, field=field)
+        field: _verdict(name, service, namespace=namespace, field=field)
         for field, name in named.items()
         if name
     }
 
 
-def _itself(field: str) -> Verdict:
-    message = f"{field} names the service itself. Name one with deliverer.mode Gateway."
-    return Verdict(False, GATEWAY_NOT_USABLE, message)
-
-
-def gateway_verdict(name: str, *, namespace: Namespace, field: str) -> Verdict:
+def _verdict(name: str, service: Object, *, namespace: Namespace, field: str) -> Verdict:
+    if name == service["metadata"]["name"]:
+        message = f"{field} names the service itself. Name one with deliverer.mode Gateway."
+        return Verdict(False, GATEWAY_NOT_USABLE, message)
     body = namespace.body(SERVICE, name)
     if body is None:
         return Verdict(

@@ -94,8 +94,8 @@ def containers_of(pod: Object) -> tuple[Object, ...]:
     return (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
 
 
-def labels_of(pod: Object) -> Object:
-    return pod["metadata"].get("labels") or {}
+def labels_of(body: Object | None) -> Object:
+    return ((body or {}).get("metadata") or {}).get("labels") or {}
 
 
 def is_sidecar_service(service: Object) -> bool:
