@@ -21,8 +21,6 @@ REQUEST_TIMEOUT = 30
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-#: JWK Sets come only as the second.
-DOCUMENTS = "application/json, application/jwk-set+json"
 
 
 class ApiError(Exception):

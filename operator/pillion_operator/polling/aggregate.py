@@ -51,9 +51,6 @@ class DestinationDelivery:
     relay_details: tuple[tuple[tuple[str, str], int], ...] = ()
 
 
-NOTHING = DestinationDelivery()
-
-
 def delivery_of(destination: str, answers: Sequence[Answer]) -> DestinationDelivery:
     reports = [answer for answer in answers if isinstance(answer, DelivererReport)]
     queues = [report.queues[destination] for report in reports if destination in report.queues]

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_operator.polling.aggregate import (
-    NOTHING,
     DestinationDelivery,
     deliveries,
     delivery_of,
@@ -76,8 +75,8 @@ def test_deliverers_are_summed_up() -> None:
 
 
 def test_a_destination_that_nobody_has_is_nothing() -> None:
-    assert delivery_of("pager", [report()]) == NOTHING
-    assert delivery_of("pager", []) == NOTHING
+    assert delivery_of("pager", [report()]) == DestinationDelivery()
+    assert delivery_of("pager", []) == DestinationDelivery()
 
 
 def test_every_destination_that_is_reported_is_summed_up() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.polling.aggregate import NOTHING, DestinationDelivery
+from pillion_operator.polling.aggregate import DestinationDelivery
 from pillion_operator.polling.reports import DeliveryResult
 from pillion_operator.status.conditions import Condition, set_conditions
 from pillion_operator.status.delivery import (
@@ -57,6 +57,7 @@ def message(verdict: DeliveryVerdict, kind: str) -> str:
 SUSPENDED = replace(FACTS, suspended=True)
 HELD = replace(FAILING, failing=0, held=2, holds=(("invalid-certificates: no key", 2),), details=())
 PARTLY_HELD = replace(HELD, held=1, delivering=1)
+NOTHING = DestinationDelivery()
 SILENT = replace(NOTHING, unreachable=3)
 
 

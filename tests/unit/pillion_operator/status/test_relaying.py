@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pillion_operator.polling.aggregate import NOTHING, deliveries, delivery_of
+from pillion_operator.polling.aggregate import DestinationDelivery, deliveries, delivery_of
 from pillion_operator.polling.reports import (
     Change,
     DelivererReport,
@@ -88,7 +88,7 @@ def test_while_nobody_is_known_to_deliver_the_listener_is_not_judged() -> None:
 
 def test_who_does_not_relay_says_nothing_of_relays() -> None:
     assert relay_condition(delivery_of("pager", [report(DELIVERS)])) is None
-    assert relay_condition(NOTHING) is None
+    assert relay_condition(DestinationDelivery()) is None
     verdict = judge_delivery(
         deliveries([report(DELIVERS)])["pager"], FACTS, live_conditions=None, now=NOW
     )
