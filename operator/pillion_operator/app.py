@@ -16,7 +16,7 @@ from pillion_cim.schema import load_schema
 from pillion_operator.certificates.authority import KeyPair
 from pillion_operator.certificates.webhook import CertificateKeeper, loaded, serve_folder
 from pillion_operator.clock import Clock, SystemClock
-from pillion_operator.cluster.api import FAILURES, Api
+from pillion_operator.cluster.api import FAILURES, Api, succeeds
 from pillion_operator.cluster.connecting import connect
 from pillion_operator.cluster.types import OURS, Object
 from pillion_operator.controllers.admission import Admission
@@ -166,19 +166,10 @@ class Operator:
             tasks.create_task(self._lead(api))
 
     async def _fill(self, resync: Resync) -> None:
-        while True:
-            try:
-                await resync.fill()
-            except FAILURES as error:
-                logger.warning(
-                    "cannot list the cluster yet, retrying: %s",
-                    error,
-                    extra={"event": "listing-failed"},
-                )
-                await self._clock.sleep(RETRY)
-            else:
-                self._waits_for = None
-                return
+        what = "cannot list the cluster yet"
+        while not await succeeds(resync.fill(), what, extra={"event": "listing-failed"}):
+            await self._clock.sleep(RETRY)
+        self._waits_for = None
 
     async def _lead(self, api: Api) -> None:
         if self._settings.lease is None:

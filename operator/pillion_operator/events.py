@@ -34,12 +34,7 @@ class EventRecorder:
     """Publishes Events one by one in a coroutine of its own."""
 
     def __init__(
-        self,
-        api: Api,
-        *,
-        instance: str,
-        clock: Clock,
-        dropped: Callable[[], None],
+        self, api: Api, *, instance: str, clock: Clock, dropped: Callable[[], None]
     ) -> None:
         """``instance`` identifies this replica. ``dropped`` is called for each unpublished Event:
         too many wait, or the API server refuses it."""

@@ -24,12 +24,7 @@ class KubeletRefresher:
     """Annotates pods one by one, the namespaces in turn, at a bounded rate."""
 
     def __init__(
-        self,
-        api: Api,
-        *,
-        clock: Clock,
-        enabled: bool,
-        done: Callable[[str], None],
+        self, api: Api, *, clock: Clock, enabled: bool, done: Callable[[str], None]
     ) -> None:
         """``done`` is called with "done" or "failed" for each pod."""
         self._api = api

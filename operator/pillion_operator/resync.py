@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import FAILURES, Api, NotFound
+from pillion_operator.cluster.api import Api, NotFound, succeeds
 from pillion_operator.cluster.types import OURS, ResourceType
 from pillion_operator.definitions import Definitions
 from pillion_operator.store import Key, Store, key_of
@@ -44,14 +44,9 @@ class Resync:
         """Repair every ``interval`` seconds."""
         while True:
             await self._clock.sleep(interval)
-            try:
-                await self.repair()
-            except FAILURES as error:
-                logger.warning(
-                    "cannot list the cluster, retrying: %s",
-                    error,
-                    extra={"event": "listing-failed"},
-                )
+            await succeeds(
+                self.repair(), "cannot list the cluster", extra={"event": "listing-failed"}
+            )
 
     async def repair(self) -> None:
         """List everything, and add what the watches have missed. Only once at a time: the store

@@ -7,26 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.cluster.scaling import scale_entries
-from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.cluster.types import STATEFUL_SET, Object, container_state, labels_of
 from pillion_operator.names import CONTAINER, DATA_VOLUME, RENDERED
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
 
 #: Maximum remembered deletions: more than may happen during a request.
 MOST_GONE = 10_000
-
-
 #: Maximum characters of data (base64) kept of a Secret or ConfigMap: twice a bundle of all public
 #: authorities. Of a larger one only the existence is known.
 MOST_SECRET = 512 * 1024
-
-
 #: The metadata that identifies an object among others of its name.
 IDENTITY = ("uid", "creationTimestamp")
 #: In the metadata of an object that continues another: the other's ``IDENTITY``. Never from the API
 #: server, which drops unknown metadata.
 CONTINUES = "continues"
-
-
 #: Maximum characters kept of why a container waits.
 LONGEST_WAITING = 300
 
@@ -197,9 +191,8 @@ def _continuing(body: Object, identity: Mapping[str, Any]) -> Object:
 
 
 def _is_oversized(secret: Object) -> bool:
-    labels = secret["metadata"].get("labels") or {}
     size = sum(len(value) for value in (secret.get("data") or {}).values())
-    return labels.get(CREDENTIALS_LABEL) != RENDERED and size > MOST_SECRET
+    return labels_of(secret).get(CREDENTIALS_LABEL) != RENDERED and size > MOST_SECRET
 
 
 def slimmed(body: Object) -> Object:
@@ -225,7 +218,7 @@ def slimmed(body: Object) -> Object:
             name: status[name]
             for name in ("phase", "podIP", "conditions", "reason")
             if name in status
-        } | _state_of_deliverer(status)
+        } | _state_of_deliverer(body)
     return slim
 
 
@@ -239,18 +232,11 @@ def _claimed(pod: Object) -> dict[str, Any]:
     return {"volumes": volumes} if volumes else {}
 
 
-def _state_of_deliverer(status: Mapping[str, Any]) -> dict[str, Any]:
+def _state_of_deliverer(pod: Object) -> dict[str, Any]:
     """How the deliverer has ended, or why it waits."""
-    for field in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(field) or ():
-            state = container.get("state") or {}
-            if container.get("name") != CONTAINER:
-                continue
-            if "terminated" in state:
-                return {field: [{"name": CONTAINER, "state": state}]}
-            if "waiting" in state:
-                waiting = {
-                    name: str(value)[:LONGEST_WAITING] for name, value in state["waiting"].items()
-                }
-                return {field: [{"name": CONTAINER, "state": {"waiting": waiting}}]}
-    return {}
+    state = container_state(pod, CONTAINER)
+    kept = {name: state[name] for name in ("terminated",) if name in state}
+    if not kept and "waiting" in state:
+        texts = state["waiting"].items()
+        kept["waiting"] = {name: str(value)[:LONGEST_WAITING] for name, value in texts}
+    return {"containerStatuses": [{"name": CONTAINER, "state": kept}]} if kept else {}

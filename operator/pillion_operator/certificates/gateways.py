@@ -31,7 +31,7 @@ from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.ownership import belongs, managed
 from pillion_operator.cluster.repairs import Repairs
-from pillion_operator.cluster.types import CONFIG_MAP, SECRET, Object
+from pillion_operator.cluster.types import CONFIG_MAP, SECRET, Object, labels_of
 from pillion_operator.events import EventRecorder
 from pillion_operator.names import (
     GATEWAY_CA,
@@ -117,7 +117,7 @@ class GatewayAuthority:
 
     async def _look(self) -> None:
         found = await self._kept.read()
-        stored = self._stored(found)
+        stored = self._kept.authority(found, extra={"event": "bad-gateway-authority"})
         # A Secret that somebody has changed is restored.
         known = stored or self._authority
         given, problem = await self._given()
@@ -159,18 +159,6 @@ class GatewayAuthority:
             what,
             extra={"event": "gateway-authority-replaced"},
         )
-
-    def _stored(self, found: Object | None) -> Authority | None:
-        try:
-            return Authority.from_data(decoded(found))
-        except BadMaterial as error:
-            logger.warning(
-                "Secret %s: %s; its authority is written anew",
-                self._kept,
-                error,
-                extra={"event": "bad-gateway-authority"},
-            )
-            return None
 
     async def _given(self) -> tuple[KeyPair | None, str]:
         if self._given_name is None:
@@ -246,7 +234,7 @@ class ServingCertificates:
             return None
         if change.after is not None and uid_of(change.after) == uid_of(before):
             return None
-        name = (before["metadata"].get("labels") or {}).get(SERVICE_LABEL)
+        name = labels_of(before).get(SERVICE_LABEL)
         service = Key(INDICATION_SERVICE.name, change.key.namespace, str(name))
         memory = self._memories.get(service)
         if memory is None or change.key.name != tls_secret(service.name):

@@ -2,12 +2,16 @@
 
 import base64
 import binascii
+import logging
 import secrets
 from collections.abc import Mapping
 
+from pillion_operator.certificates.authority import Authority, BadMaterial
 from pillion_operator.cluster.api import Api, Conflict
 from pillion_operator.cluster.types import SECRET, Object
 from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
+
+logger = logging.getLogger("pillion.operator")
 
 #: The entry of the Secret with the key of all deliverers' bearer tokens, and its minimum bytes.
 TOKEN_KEY = "token-key"
@@ -32,28 +36,27 @@ class KeptSecret:
     async def write(self, found: Object | None, data: Mapping[str, bytes]) -> bool:
         """Replace ``found`` (None: create it); return False if it has changed meanwhile. Raises
         the errors of :class:`Api`."""
+        content = {"apiVersion": "v1", "kind": "Secret", "data": encoded(data)}
         try:
             if found is None:
-                await self._api.create(
-                    {
-                        "apiVersion": "v1",
-                        "kind": "Secret",
-                        "metadata": {
-                            "name": self._name,
-                            "namespace": self._namespace,
-                            "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-                        },
-                        "type": self._type,
-                        "data": encoded(data),
-                    }
-                )
+                labels = {MANAGED_BY_LABEL: MANAGED_BY}
+                metadata = {"name": self._name, "namespace": self._namespace, "labels": labels}
+                head = {"metadata": metadata, "type": self._type}
+                await self._api.create({**head, **content})
             else:
                 # The resourceVersion detects a conflict. The type cannot change.
-                head = {**found, "apiVersion": "v1", "kind": "Secret"}
-                await self._api.replace({**head, "data": encoded(data)})
+                await self._api.replace({**found, **content})
         except Conflict:
             return False
         return True
+
+    def authority(self, found: Object | None, *, extra: Mapping[str, str]) -> Authority | None:
+        """Return the authority in the Secret; log one that cannot be used, and return None."""
+        try:
+            return Authority.from_data(decoded(found))
+        except BadMaterial as error:
+            logger.warning("Secret %s: %s; the leader writes it anew", self, error, extra=extra)
+            return None
 
 
 def encoded(data: Mapping[str, bytes]) -> dict[str, str]:

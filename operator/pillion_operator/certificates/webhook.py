@@ -14,15 +14,14 @@ from pillion_operator.certificates.authority import (
     CERTIFICATE,
     KEY,
     Authority,
-    BadMaterial,
     KeyPair,
     must_be_signed,
     renewed_authority,
     serving_certificate,
 )
-from pillion_operator.certificates.secret_store import KeptSecret, decoded
+from pillion_operator.certificates.secret_store import KeptSecret
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import FAILURES, Api
+from pillion_operator.cluster.api import FAILURES, Api, succeeds
 from pillion_operator.cluster.types import (
     MUTATING_WEBHOOK,
     VALIDATING_WEBHOOK,
@@ -97,14 +96,12 @@ class CertificateKeeper:
 
     async def run(self) -> None:
         while True:
-            try:
-                await self.look()
-            except (*FAILURES, Unusable) as error:
-                logger.warning(
-                    "the webhook's certificate could not be refreshed: %s; it is tried again",
-                    error,
-                    extra={"event": "certificate-failed"},
-                )
+            await succeeds(
+                self.look(),
+                "cannot refresh the webhook's certificate",
+                extra={"event": "certificate-failed"},
+                errors=(*FAILURES, Unusable),
+            )
             await self._pause()
 
     async def _pause(self) -> None:
@@ -128,7 +125,7 @@ class CertificateKeeper:
         """Renew what is due if this replica writes, and serve the certificate of the Secret. On
         every replica, trust comes first: caBundle has the CA before its certificate is served."""
         found = await self._kept.read()
-        authority = self._stored(found)
+        authority = self._kept.authority(found, extra={"event": "bad-certificate"})
         self._led = self._leads()
         self._writes = self._led or self._is_left_alone()
         if self._writes:
@@ -157,18 +154,6 @@ class CertificateKeeper:
                 extra={"event": "certificate-unattended"},
             )
         return alone
-
-    def _stored(self, found: Object | None) -> Authority | None:
-        try:
-            return Authority.from_data(decoded(found))
-        except BadMaterial as error:
-            logger.warning(
-                "Secret %s: %s; the leader makes a new CA and certificate",
-                self._kept,
-                error,
-                extra={"event": "bad-certificate"},
-            )
-            return None
 
     async def _renew(self, found: Object | None, authority: Authority | None) -> Authority | None:
         """Write what is due; None if another replica has written first."""

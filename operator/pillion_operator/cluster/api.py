@@ -3,7 +3,8 @@ discovery; objects stay JSON."""
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +13,8 @@ from kubernetes.aio.client import ApiClient
 
 from pillion_operator.cluster.types import Object, ResourceType, type_of
 from pillion_operator.names import FIELD_MANAGER
+
+logger = logging.getLogger("pillion.operator")
 
 #: Objects per page.
 PAGE = 500
@@ -45,6 +48,23 @@ class Conflict(ApiError):
 
 #: The API server refuses, or is unreachable.
 FAILURES = (ApiError, aiohttp.ClientError, TimeoutError, OSError)
+
+
+async def succeeds(
+    work: Awaitable[None],
+    what: str,
+    *,
+    extra: Mapping[str, str],
+    errors: tuple[type[Exception], ...] = FAILURES,
+) -> bool:
+    """Await ``work``; return False after one of the ``errors``, which is logged as ``what``."""
+    try:
+        await work
+    except errors as error:
+        cause = str(error) or type(error).__name__
+        logger.warning("%s: %s; it is tried again", what, cause, extra=extra)
+        return False
+    return True
 
 
 class Api:

@@ -11,7 +11,15 @@ from pillion_operator.cluster.api import Api, ApiError, Conflict
 from pillion_operator.cluster.differences import differences, digest, without_additions
 from pillion_operator.cluster.ownership import Identity, adoptable, belongs, identity, selector
 from pillion_operator.cluster.repairs import FORGOTTEN_AFTER, Repairs
-from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, Object, type_of
+from pillion_operator.cluster.types import (
+    NETWORK_POLICY,
+    SECRET,
+    Object,
+    annotations_of,
+    being_deleted,
+    labels_of,
+    type_of,
+)
 from pillion_operator.names import APPLIED_ANNOTATION, INSTALLATION_ANNOTATION, SERVICE_LABEL
 
 #: A new object is applied with this version, which no object ever has (etcd gives 1 to its empty
@@ -30,11 +38,7 @@ class Refused(Exception):
     """An object cannot be applied, and a retry does not help. The text is for users."""
 
     def __init__(self, body: Object, message: str) -> None:
-        metadata = body["metadata"]
-        super().__init__(f"{body['kind']} {metadata['name']}: {message}")
-        self.kind: str = body["kind"]
-        self.namespace: str = metadata["namespace"]
-        self.name: str = metadata["name"]
+        super().__init__(f"{body['kind']} {body['metadata']['name']}: {message}")
 
 
 class NotOurs(Refused):
@@ -148,7 +152,7 @@ class Applier:
     def wrote(self, body: Object) -> bool:
         """Whether an object equals this process's last write of it."""
         metadata = body["metadata"]
-        service = (metadata.get("labels") or {}).get(SERVICE_LABEL, "")
+        service = labels_of(body).get(SERVICE_LABEL, "")
         memory = self._memories.get((metadata.get("namespace", ""), service))
         made = memory.made.get(identity(body)) if memory is not None else None
         return made is not None and made.version == metadata["resourceVersion"]
@@ -179,7 +183,7 @@ class Applier:
             return False
         if behind or not child.made_before(live):
             return await self._write(child, live) is not None
-        maker = _annotation(live, INSTALLATION_ANNOTATION)
+        maker = annotations_of(live).get(INSTALLATION_ANNOTATION)
         if maker and maker != self._installation:
             child.memory.rival, child.memory.rival_at = maker, now
         repairs = child.memory.repairs.get(child.key, Repairs())
@@ -259,9 +263,7 @@ class Applier:
         prunable = {
             body["metadata"]["uid"]: body
             for body in surplus
-            if body["kind"] in PRUNED
-            and belongs(body, owner)
-            and body["metadata"].get("deletionTimestamp") is None
+            if body["kind"] in PRUNED and belongs(body, owner) and not being_deleted(body)
         }
         memory.pruned &= prunable.keys()
         pruned = 0
@@ -325,17 +327,12 @@ class _Child:
 
     def made_before(self, live: Object | None) -> bool:
         """Whether it was as desired before, so somebody else has changed it."""
-        return self.made is not None or _annotation(live, APPLIED_ANNOTATION) == self.digest
-
-
-def _annotation(body: Object | None, name: str) -> str:
-    annotations = (body or {}).get("metadata", {}).get("annotations") or {}
-    return str(annotations.get(name, ""))
+        return self.made is not None or annotations_of(live).get(APPLIED_ANNOTATION) == self.digest
 
 
 def _stamped(body: Object, installation: str) -> Object:
     metadata = body["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), INSTALLATION_ANNOTATION: installation}
+    annotations = {**annotations_of(body), INSTALLATION_ANNOTATION: installation}
     stamped = {**body, "metadata": {**metadata, "annotations": annotations}}
     # The digest includes the installation: another one's objects are taken over, not repaired.
     annotations[APPLIED_ANNOTATION] = digest(stamped)

@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pillion_operator.cluster.types import STATEFUL_SET, Object, ResourceType
+from pillion_operator.cluster.types import (
+    STATEFUL_SET,
+    Object,
+    ResourceType,
+    annotations_of,
+    labels_of,
+)
 from pillion_operator.names import APPLIED_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 
 #: (kind, namespace, name).
@@ -15,12 +21,12 @@ def identity(body: Object) -> Identity:
     return (body["kind"], metadata["namespace"], metadata["name"])
 
 
-def labels_of(service: str) -> Mapping[str, str]:
+def service_labels(service: str) -> Mapping[str, str]:
     return {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: service}
 
 
 def selector(owner: Object) -> str:
-    labels = labels_of(owner["metadata"]["name"])
+    labels = service_labels(owner["metadata"]["name"])
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
@@ -39,9 +45,8 @@ def owner_reference(owner: Object) -> Object:
 
 def belongs(body: Object, owner: Object) -> bool:
     """Whether this very IndicationService owns an object, not an earlier one of its name."""
-    metadata = body["metadata"]
-    labels = metadata.get("labels") or {}
-    if any(labels.get(key) != value for key, value in labels_of(owner["metadata"]["name"]).items()):
+    metadata, labels = body["metadata"], service_labels(owner["metadata"]["name"])
+    if not labels.items() <= labels_of(body).items():
         return False
     return any(
         reference.get("controller") and reference.get("uid") == owner["metadata"]["uid"]
@@ -59,8 +64,8 @@ def adoptable(body: Object, owner: Object) -> bool:
     metadata = body["metadata"]
     service = owner["metadata"]["name"]
     return (
-        APPLIED_ANNOTATION in (metadata.get("annotations") or {})
-        and (metadata.get("labels") or {}).get(SERVICE_LABEL) == service
+        APPLIED_ANNOTATION in annotations_of(body)
+        and labels_of(body).get(SERVICE_LABEL) == service
         and not any(
             reference.get("controller")
             and reference.get("uid") != owner["metadata"]["uid"]
@@ -93,7 +98,7 @@ def managed(
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": service["metadata"]["namespace"],
-        "labels": {**labels_of(service["metadata"]["name"]), **(labels or {})},
+        "labels": {**service_labels(service["metadata"]["name"]), **(labels or {})},
         "ownerReferences": [owner_reference(service)],
     }
     if annotations:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, deliverer_of
 
 #: The subresource in ``managedFields`` after a change of scale.
 SCALE = "scale"
@@ -22,7 +22,7 @@ def scaler(stateful_set: Object | None) -> str:
 
 
 def replicas_of(gateway: Object, stateful_set: Object | None = None) -> int:
-    written = int(((gateway.get("spec") or {}).get("deliverer") or {}).get("replicas", 1))
+    written = int(deliverer_of(gateway).get("replicas", 1))
     if stateful_set is None or not scaler(stateful_set):
         return written
     return int((stateful_set.get("spec") or {}).get("replicas", written))

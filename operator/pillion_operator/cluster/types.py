@@ -83,6 +83,33 @@ def our_type(kind: str) -> ResourceType:
     return next(known for known in OURS if known.kind == kind)
 
 
+def labels_of(body: Object | None) -> Object:
+    return ((body or {}).get("metadata") or {}).get("labels") or {}
+
+
+def annotations_of(body: Object | None) -> Object:
+    return ((body or {}).get("metadata") or {}).get("annotations") or {}
+
+
+def deliverer_of(service: Object | None) -> Object:
+    """The field ``spec.deliverer``."""
+    return ((service or {}).get("spec") or {}).get("deliverer") or {}
+
+
+def container_state(pod: Object, name: str) -> Object:
+    """The state that the kubelet reports of a container; empty before."""
+    status = pod.get("status") or {}
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(field) or ():
+            if container.get("name") == name:
+                return container.get("state") or {}
+    return {}
+
+
+def being_deleted(body: Object) -> bool:
+    return body["metadata"].get("deletionTimestamp") is not None
+
+
 def has_ended(pod: Object | None) -> bool:
     """Whether no container runs; None is a pod that is gone."""
     return pod is None or (pod.get("status") or {}).get("phase") in _FINISHED

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from pillion_operator.cluster.api import NotFound
-from pillion_operator.cluster.types import Object, our_type
+from pillion_operator.cluster.types import Object, being_deleted, our_type
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.readiness import conditions, services_of, verdict_of
-from pillion_operator.evaluation.namespace import being_deleted, being_drained
+from pillion_operator.evaluation.namespace import being_drained
 from pillion_operator.evaluation.references import DESTINATION, SERVICE
 from pillion_operator.evaluation.relaying import shared_by
 from pillion_operator.names import DRAIN_FINALIZER

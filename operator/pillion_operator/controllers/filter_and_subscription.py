@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import OURS, Object
@@ -92,18 +91,18 @@ async def reconcile_filter(context: Context, key: Key) -> None:
 
 
 def _last_good(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
-    versions = [
-        f"{_generation(evaluation.last_good[name])} in the service {service}"
+    found = {
+        service: evaluation.last_good[name]
         for service, evaluation in sorted(services.items())
         if name in evaluation.last_good
+    }
+    versions = [
+        f"{f'generation {number}' if number else 'an earlier generation'} in the service {service}"
+        for service, number in found.items()
     ]
     if versions:
         message = f"In force stays {', '.join(versions)}, until the filter is mended."
         yield Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)
-
-
-def _generation(number: int | None) -> str:
-    return "an earlier generation" if number is None else f"generation {number}"
 
 
 def _unknown(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
@@ -175,12 +174,10 @@ class SubscriptionReconciler:
         if resource is None or not resource.valid:
             return RemovalRule()
         named = Key(DESTINATION, service.namespace, destination_ref(body))
-        destination = self._context.store.get(named) or {}
-        status: Mapping[str, Any] = destination.get("status") or {}
         return RemovalRule(
             action=resource.spec["subscriptionRemovalAction"],
             interval=resource.spec["subscriptionRemovalTimeIntervalSeconds"],
-            failing_since=failing_since(status.get("conditions")),
+            failing_since=failing_since(self._context.store.get(named)),
             begun_anew=self._begun_anew(body),
         )
 

@@ -6,18 +6,19 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, container_state
 from pillion_operator.events import EventRecorder
+from pillion_operator.names import CONTAINER
 from pillion_operator.polling.poller import Departure
+from pillion_operator.status.conditions import some_of
 from pillion_operator.store import Key, Store
 from pillion_operator.telemetry.metrics import Metrics
 
 logger = logging.getLogger("pillion.operator")
 
-_MOST_NAMES = 5
 #: Maximum characters of a termination message (the kubelet's bound), and the largest count.
 _LONGEST_MESSAGE = 4096
 _LARGEST_COUNT = 2**53
@@ -96,22 +97,13 @@ def outlives(pod: Object) -> bool:
 
 def _named(places: Mapping[str, int]) -> str:
     named = sorted(places.items(), key=lambda item: (-item[1], item[0]))
-    where = ", ".join(f"{name} {depth}" for name, depth in named[:_MOST_NAMES])
-    return where + (", …" if len(named) > _MOST_NAMES else "")
+    return some_of([f"{name} {depth}" for name, depth in named])
 
 
 def left_behind(pod: Object) -> tuple[int, Mapping[str, int]] | None:
     """The number of indications in the termination message, in all and by destination; None without
     such a message."""
-    status: Mapping[str, Any] = pod.get("status") or {}
-    for field in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(field) or ():
-            ended = (container.get("state") or {}).get("terminated") or {}
-            return _read(ended.get("message"))
-    return None
-
-
-def _read(message: object) -> tuple[int, Mapping[str, int]] | None:
+    message = (container_state(pod, CONTAINER).get("terminated") or {}).get("message")
     if not isinstance(message, str) or len(message) > _LONGEST_MESSAGE:
         return None
     try:

@@ -8,11 +8,11 @@ nor those of a service whose status says that it has abandoned the relay.
 
 from collections.abc import Iterable
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, being_deleted
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.states import spec_of
 from pillion_operator.evaluation.lastgood import rendered_objects
-from pillion_operator.evaluation.namespace import being_deleted, draining
+from pillion_operator.evaluation.namespace import draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
     SECRET,

@@ -4,9 +4,9 @@ service's status asks, and pods come and go by the thousand."""
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, permutations
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, deliverer_of, labels_of
 from pillion_operator.evaluation.references import SERVICE
-from pillion_operator.injection.decision import is_sidecar_service, labels_of
+from pillion_operator.injection.decision import is_sidecar_service
 from pillion_operator.injection.selectors import covers, selects
 from pillion_operator.names import INJECT_LABEL
 from pillion_operator.store import Change, Key, Store
@@ -78,9 +78,7 @@ def overlapping(
 
 
 def pod_selector(service: Object) -> Object | None:
-    selector: Object | None = ((service.get("spec") or {}).get("deliverer") or {}).get(
-        "podSelector"
-    )
+    selector: Object | None = deliverer_of(service).get("podSelector")
     return selector
 
 

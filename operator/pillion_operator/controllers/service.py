@@ -10,7 +10,7 @@ from pillion_operator.certificates.gateways import ServingCertificates, Trust, s
 from pillion_operator.cluster.api import FAILURES, ApiError
 from pillion_operator.cluster.applier import Applied
 from pillion_operator.cluster.scaling import scaler
-from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.cluster.types import STATEFUL_SET, Object, being_deleted, labels_of
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.readiness import level_known
 from pillion_operator.controllers.relay_retention import Lingering
@@ -18,7 +18,7 @@ from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.evaluation.lastgood import filters_in
-from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
+from pillion_operator.evaluation.namespace import Namespace, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
@@ -314,7 +314,7 @@ class ConfigurationReconciler:
             body
             for kind in CHILDREN
             for body in self._context.store.all(kind, service.namespace).values()
-            if (body["metadata"].get("labels") or {}).get(SERVICE_LABEL) == service.name
+            if labels_of(body).get(SERVICE_LABEL) == service.name
         ]
 
 

@@ -213,7 +213,6 @@ def changes(
     *,
     last_written_at: float | None,
     now: float,
-    slow_interval: float = SLOW_INTERVAL,
 ) -> dict[str, Any] | Later | None:
     """The merge patch (RFC 7386) for ``/status``, None without a difference, or Later.
 
@@ -226,7 +225,7 @@ def changes(
         return None
     if last_written_at is not None and not _urgent(live, wanted_status):
         soon = _told_soon(live) != _told_soon(wanted_status)
-        interval = min(SOON_INTERVAL, slow_interval) if soon else slow_interval
+        interval = SOON_INTERVAL if soon else SLOW_INTERVAL
         # Bounded even after the clock was set back.
         wait = min(interval, last_written_at + interval - now)
         if wait > 0:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pillion_operator.cluster.scaling import scaler
-from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.cluster.types import STATEFUL_SET, Object, labels_of
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.readiness import running_on
 from pillion_operator.controllers.selector_overlap import pod_selector
@@ -20,7 +20,6 @@ from pillion_operator.evaluation.references import (
     named_by,
     url_of,
 )
-from pillion_operator.injection.decision import labels_of
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.polling.aggregate import DestinationDelivery, deliveries
@@ -95,7 +94,7 @@ def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, floa
     else:
         # They wait for the services that render them.
         yield key, 2 * SETTLE
-    if key.kind == DESTINATION and _failing_since(change.before) != _failing_since(change.after):
+    if key.kind == DESTINATION and failing_since(change.before) != failing_since(change.after):
         # subscriptionRemovalAction counts from then.
         yield from ((subscription, 2 * SETTLE) for subscription in references.naming(key))
     if _means_something_else(change):
@@ -136,19 +135,16 @@ def _beside(destination: Key, references: References) -> Iterator[tuple[Key, flo
 def _of_a_secret(change: Change, references: References) -> Iterator[tuple[Key, float]]:
     for service in sorted(labelled(change, SERVICE_LABEL)):
         yield service, SETTLE
-    if any(_label(body, CREDENTIALS_LABEL) == "true" for body in (change.before, change.after)):
+    if any(
+        labels_of(body).get(CREDENTIALS_LABEL) == "true" for body in (change.before, change.after)
+    ):
         yield from ((user, 2 * SETTLE) for user in references.naming(change.key))
         yield from ((service, SETTLE) for service in references.services_using(change.key))
 
 
 def labelled(change: Change, label: str) -> set[Key]:
-    names = {_label(body, label) for body in (change.before, change.after)}
+    names = {labels_of(body).get(label) for body in (change.before, change.after)}
     return {Key(SERVICE, change.key.namespace, name) for name in names if name}
-
-
-def _label(body: Object | None, label: str) -> str | None:
-    value = labels_of(body).get(label)
-    return None if value is None else str(value)
 
 
 def _means_something_else(change: Change) -> bool:
@@ -158,10 +154,6 @@ def _means_something_else(change: Change) -> bool:
     return any(
         before.get(name) != after.get(name) for name in ("uid", "generation", "deletionTimestamp")
     ) or _ended(change.before) != _ended(change.after)
-
-
-def _failing_since(body: Object | None) -> float | None:
-    return failing_since(((body or {}).get("status") or {}).get("conditions"))
 
 
 def _ended(body: Object) -> object:

@@ -18,11 +18,6 @@ MOST_BACKOFF = 60.0
 K = TypeVar("K", bound=Hashable)
 logger = logging.getLogger("pillion.operator")
 WORKERS = 8
-#: Called after a failed reconcile, and after a successful one.
-Failed = Callable[[Key, Exception], Awaitable[None]]
-Succeeded = Callable[[Key], None]
-#: May raise; the key is then retried.
-Reconcile = Callable[[Key], Awaitable[None]]
 
 
 class WorkQueue(Generic[K]):
@@ -113,14 +108,14 @@ class Engine:
         self,
         *,
         queue: WorkQueue[Key],
-        reconciles: Mapping[str, Reconcile],
+        reconciles: Mapping[str, Callable[[Key], Awaitable[None]]],
         metrics: Metrics,
         clock: Clock,
-        failed: Failed,
-        succeeded: Succeeded,
+        failed: Callable[[Key, Exception], Awaitable[None]],
+        succeeded: Callable[[Key], None],
     ) -> None:
-        """``reconciles`` is by kind; keys of other kinds are ignored. ``failed`` is called after an
-        internal error."""
+        """``reconciles`` is by kind; keys of other kinds are ignored. A key whose reconcile raises
+        is retried; ``failed`` is called if the error is none of the API server's."""
         self._failed = failed
         self._succeeded = succeeded
         self._queue = queue

@@ -5,7 +5,7 @@ import re
 from pillion_operator.certificates.gateways import NOTHING, Trust
 from pillion_operator.certificates.secret_store import encoded
 from pillion_operator.cluster.ownership import managed
-from pillion_operator.cluster.types import SECRET, Object
+from pillion_operator.cluster.types import SECRET, Object, annotations_of
 from pillion_operator.names import (
     CONFIGURATION_TYPE,
     GATEWAY_CA,
@@ -45,10 +45,7 @@ def configuration_secrets(
             service=service,
             # Selected by the watch on Secrets; a destination may only use the value "true".
             labels={CREDENTIALS_LABEL: RENDERED},
-            annotations={
-                REVISION_ANNOTATION: rendered.revision,
-                LEVEL_ANNOTATION: str(level),
-            },
+            annotations={REVISION_ANNOTATION: rendered.revision, LEVEL_ANNOTATION: str(level)},
         )
         data = {file: content, **(beside if part == 0 else {})}
         secrets.append({**head, "type": CONFIGURATION_TYPE, "data": encoded(data)})
@@ -59,7 +56,7 @@ def level_of(secret: Object | None) -> int:
     """The schema level of a Secret's configuration; without a Secret, this version's."""
     if secret is None:
         return LEVEL
-    text = (secret["metadata"].get("annotations") or {}).get(LEVEL_ANNOTATION, "")
+    text = annotations_of(secret).get(LEVEL_ANNOTATION, "")
     # A manual edit gets what every deliverer can read.
     return int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else FIRST_LEVEL
 

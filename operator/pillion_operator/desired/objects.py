@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pillion_operator.certificates.gateways import NOTHING, Trust, trust_objects
-from pillion_operator.cluster.ownership import labels_of, managed
+from pillion_operator.cluster.ownership import managed, service_labels
 from pillion_operator.cluster.scaling import replicas_of
 from pillion_operator.cluster.types import (
     NETWORK_POLICY,
@@ -110,7 +110,7 @@ def _ingress_policy(
 
 def _pod_labels(service: Object) -> Mapping[str, str]:
     """The labels that select the pods; those of a StatefulSet never change."""
-    return {DELIVERER_LABEL: _name(service), **labels_of(_name(service))}
+    return {DELIVERER_LABEL: _name(service), **service_labels(_name(service))}
 
 
 def _service_account(service: Object) -> Object:

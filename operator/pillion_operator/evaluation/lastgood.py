@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pillion_operator.certificates.secret_store import decoded
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, labels_of
 from pillion_operator.evaluation.namespace import Parsed, parse
 from pillion_operator.evaluation.references import FILTER
 from pillion_operator.names import RENDERED, SERVICE_LABEL, UID_ANNOTATION
@@ -97,7 +97,7 @@ def _restore(store: Store, one: Object, namespace: str) -> None:
 def _by_service(secrets: Iterable[Object]) -> list[list[Object]]:
     found: dict[str, list[Object]] = {}
     for secret in secrets:
-        labels = secret["metadata"].get("labels") or {}
+        labels = labels_of(secret)
         if labels.get(CREDENTIALS_LABEL) == RENDERED and SERVICE_LABEL in labels:
             found.setdefault(labels[SERVICE_LABEL], []).append(secret)
     return list(found.values())

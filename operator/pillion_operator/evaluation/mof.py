@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pillion_cim.mof import MOFError, parse_mof
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, labels_of
 from pillion_operator.evaluation.namespace import Namespace, Parsed
 from pillion_operator.evaluation.references import CONFIG_MAP, SERVICE
 from pillion_operator.evaluation.verdict import Verdict
@@ -74,8 +74,7 @@ def _texts(spec: Mapping[str, Any], namespace: Namespace) -> Iterator[tuple[str,
         name, key = one["configMapRef"]["name"], one["configMapRef"]["key"]
         where = f"spec.mofFrom[{number}]: ConfigMap {name}"
         body = namespace.body(CONFIG_MAP, name)
-        labels = {} if body is None else body["metadata"].get("labels") or {}
-        if body is None or labels.get(CLASSES_LABEL) != "true":
+        if body is None or labels_of(body).get(CLASSES_LABEL) != "true":
             raise MOFRefused(
                 "ConfigMapNotFound",
                 f'{where}: no ConfigMap of this name carries the label {CLASSES_LABEL}: "true". '

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, being_deleted, labels_of
 from pillion_operator.evaluation.references import DESTINATION, FILTER, SECRET
 from pillion_operator.names import DRAIN_FINALIZER, UID_ANNOTATION
 from pillion_operator.store import CONTINUES, IDENTITY, Change, Key, Store, identity_of, key_of
@@ -90,8 +90,7 @@ def _rendered(body: Object) -> dict[str, Any]:
         kept["generation"] = metadata["generation"]
     rendered = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": kept}
     if body["kind"] == "Secret":
-        labels = metadata.get("labels") or {}
-        kept["labels"] = {CREDENTIALS_LABEL: str(labels.get(CREDENTIALS_LABEL))}
+        kept["labels"] = {CREDENTIALS_LABEL: str(labels_of(body).get(CREDENTIALS_LABEL))}
         rendered["data"] = body.get("data") or {}
     else:
         rendered["spec"] = body.get("spec") or {}
@@ -172,9 +171,8 @@ class Namespace:
 
 def usable(secret: Object) -> bool:
     """Whether destinations may use a Secret: it has the label and is not oversized."""
-    labels = secret["metadata"].get("labels") or {}
     oversized = secret.get("data", {}) is None
-    return bool(labels.get(CREDENTIALS_LABEL) == "true") and not oversized
+    return bool(labels_of(secret).get(CREDENTIALS_LABEL) == "true") and not oversized
 
 
 def draining(store: Store, namespace: str) -> set[Key]:
@@ -187,7 +185,3 @@ def draining(store: Store, namespace: str) -> set[Key]:
 
 def being_drained(body: Object) -> bool:
     return being_deleted(body) and DRAIN_FINALIZER in (body["metadata"].get("finalizers") or ())
-
-
-def being_deleted(body: Object) -> bool:
-    return body["metadata"].get("deletionTimestamp") is not None

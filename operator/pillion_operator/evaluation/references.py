@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, deliverer_of
 from pillion_operator.store import Change, Key
 from pillion_sidecar.config.addresses import listener_address
 from pillion_sidecar.config.schema import LISTENER_DESTINATION
@@ -80,8 +80,7 @@ def gateway_named(service: Object, field: str) -> str:
 
 
 def is_gateway(service: Object | None) -> bool:
-    deliverer = ((service or {}).get("spec") or {}).get("deliverer") or {}
-    return bool(deliverer.get("mode") == DelivererMode.GATEWAY)
+    return bool(deliverer_of(service).get("mode") == DelivererMode.GATEWAY)
 
 
 def service_of(subscription: Object) -> str:

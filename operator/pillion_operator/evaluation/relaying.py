@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from pillion_operator.cluster.scaling import replicas_of
-from pillion_operator.cluster.types import STATEFUL_SET, Object
-from pillion_operator.evaluation.namespace import Namespace, being_deleted
+from pillion_operator.cluster.types import STATEFUL_SET, Object, being_deleted, deliverer_of
+from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.references import (
     DESTINATION,
     GATEWAY_REF,
@@ -41,8 +41,7 @@ def relays(service: Object | None, destination: Object | None) -> bool:
 
 
 def storage_class_of(gateway: Object) -> str | None:
-    deliverer = (gateway.get("spec") or {}).get("deliverer") or {}
-    named = (deliverer.get("storage") or {}).get("storageClassName")
+    named = (deliverer_of(gateway).get("storage") or {}).get("storageClassName")
     return None if named is None else str(named)
 
 

@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, being_deleted
 from pillion_operator.evaluation.judging import Judge, Judgement
 from pillion_operator.evaluation.lastgood import generation_of, last_good_filter
 from pillion_operator.evaluation.mof import MOFRefused, with_mof, with_sources
-from pillion_operator.evaluation.namespace import Namespace, Parsed, being_deleted, parse
+from pillion_operator.evaluation.namespace import Namespace, Parsed, parse
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
@@ -176,9 +176,8 @@ def evaluate_service(
     }
     evaluation = candidate.evaluation(own, others)
     if written["mofFrom"]:
-        verdict = evaluation.verdict
-        verdict = replace(verdict, message=with_sources(verdict.message, written))
-        evaluation = replace(evaluation, verdict=verdict)
+        message = with_sources(evaluation.verdict.message, written)
+        evaluation = replace(evaluation, verdict=replace(evaluation.verdict, message=message))
     return evaluation
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, annotations_of, deliverer_of, labels_of
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import CONTAINER, INJECT_LABEL
 from pillion_sidecar.config.schema.common import DNS_SUBDOMAIN, SERVICE_NAME_LENGTH
@@ -94,16 +94,8 @@ def containers_of(pod: Object) -> tuple[Object, ...]:
     return (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
 
 
-def labels_of(body: Object | None) -> Object:
-    return ((body or {}).get("metadata") or {}).get("labels") or {}
-
-
 def is_sidecar_service(service: Object) -> bool:
-    return bool(_deliverer(service).get("mode", "Sidecar") == "Sidecar")
-
-
-def _deliverer(service: Object) -> Object:
-    return (service.get("spec") or {}).get("deliverer") or {}
+    return bool(deliverer_of(service).get("mode", "Sidecar") == "Sidecar")
 
 
 def _asked(value: str, known: dict[str, Object]) -> Decision:
@@ -139,14 +131,14 @@ def _selected(pod: Object, *, services: Collection[Object]) -> Decision:
             service
             for service in services
             if is_sidecar_service(service)
-            and selects(_deliverer(service).get("podSelector"), labels)
+            and selects(deliverer_of(service).get("podSelector"), labels)
         ),
         key=_age,
     )
     if not selecting:
         return Leave(reason=Reason.NOT_SELECTED)
     if labels.get(SPARK_ROLE_LABEL) == "driver":
-        selecting = [one for one in selecting if _deliverer(one).get("injectSparkDriver")]
+        selecting = [one for one in selecting if deliverer_of(one).get("injectSparkDriver")]
         if not selecting:
             return Leave(reason=Reason.SPARK_DRIVER)
     first, *others = selecting
@@ -168,7 +160,7 @@ def _age(service: Object) -> tuple[str, str]:
 
 def _obstacle(pod: Object) -> Reason | None:
     spec = pod["spec"]
-    if MIRROR_ANNOTATION in (pod["metadata"].get("annotations") or {}):
+    if MIRROR_ANNOTATION in annotations_of(pod):
         return Reason.MIRROR
     if spec.get("hostNetwork"):
         return Reason.HOST_NETWORK

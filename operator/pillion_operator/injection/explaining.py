@@ -4,14 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, labels_of
 from pillion_operator.injection.decision import (
     Leave,
     Reason,
     decide,
     has_deliverer,
     is_sidecar_service,
-    labels_of,
 )
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, INJECT_LABEL
@@ -117,7 +116,7 @@ def _let_through(
         )
     if around.namespace is None:
         return None
-    labels = around.namespace["metadata"].get("labels") or {}
+    labels = labels_of(around.namespace)
     selectors = [webhook.get("namespaceSelector") for webhook in webhooks]
     if any(not selector or selects(selector, labels) for selector in selectors):
         return None

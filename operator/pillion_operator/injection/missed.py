@@ -12,8 +12,16 @@ from datetime import datetime
 from prometheus_client import Counter, Gauge
 
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import FAILURES, Api, ApiError, Conflict, NotFound
-from pillion_operator.cluster.types import NAMESPACE, POD, Object, has_ended
+from pillion_operator.cluster.api import Api, ApiError, Conflict, NotFound, succeeds
+from pillion_operator.cluster.types import (
+    NAMESPACE,
+    POD,
+    Object,
+    being_deleted,
+    deliverer_of,
+    has_ended,
+    labels_of,
+)
 from pillion_operator.events import EventRecorder
 from pillion_operator.injection.decision import (
     SPARK_ROLE_LABEL,
@@ -21,7 +29,6 @@ from pillion_operator.injection.decision import (
     Services,
     decide,
     is_sidecar_service,
-    labels_of,
 )
 from pillion_operator.injection.selectors import rendered
 from pillion_operator.names import DELIVERER_LABEL, INJECT_LABEL
@@ -76,7 +83,7 @@ def missed_pods(
     missed = []
     for pod in pods:
         metadata = pod["metadata"]
-        if metadata.get("deletionTimestamp") or has_ended(pod):
+        if being_deleted(pod) or has_ended(pod):
             continue
         namespace = metadata["namespace"]
         decision = decide(
@@ -87,7 +94,7 @@ def missed_pods(
         )
         if not isinstance(decision, Inject):
             continue
-        policy = (decision.spec.get("deliverer") or {}).get("onMissedInjection")
+        deliverer = decision.spec.get("deliverer") or {}
         missed.append(
             MissedPod(
                 namespace=namespace,
@@ -96,7 +103,7 @@ def missed_pods(
                 service=decision.service,
                 made=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
                 owner=_owner(pod),
-                evict=policy == "Evict",
+                evict=deliverer.get("onMissedInjection") == "Evict",
             )
         )
     return missed
@@ -107,8 +114,7 @@ def listing_selectors(services: Iterable[Object]) -> set[str]:
     select. A broader selector replaces one too long for a request."""
     found = set()
     for service in services:
-        deliverer = (service.get("spec") or {}).get("deliverer") or {}
-        selector = rendered(deliverer.get("podSelector"))
+        selector = rendered(deliverer_of(service).get("podSelector"))
         if selector is None or not is_sidecar_service(service):
             continue
         whole = f"{selector},{WITHOUT_DELIVERER}"
@@ -240,14 +246,8 @@ class MissedInjections:
 
     async def run(self) -> None:
         while True:
-            try:
-                await self.look()
-            except FAILURES as error:
-                logger.warning(
-                    "pods without a deliverer could not be searched for: %s; it is tried again",
-                    error,
-                    extra={"event": "missed-search-failed"},
-                )
+            what = "cannot search for pods without a deliverer"
+            await succeeds(self.look(), what, extra={"event": "missed-search-failed"})
             await self._clock.sleep(INTERVAL)
 
     async def look(self) -> None:

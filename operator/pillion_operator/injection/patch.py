@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, annotations_of
 from pillion_operator.injection.container import (
     INTAKE_PORT,
     TELEMETRY_PORT,
@@ -89,7 +89,7 @@ def _sidecar(
     container = deliverer_container(
         decision.service, namespace=namespace, spec=decision.spec, defaults=defaults
     )
-    annotations = pod["metadata"].get("annotations") or {}
+    annotations = annotations_of(pod)
     warnings = []
     for override in (_override_resources, _override_log_level):
         try:

@@ -12,7 +12,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from pillion_operator.clock import Clock, within
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, being_deleted
 from pillion_operator.polling.client import MOST_CONNECTIONS
 from pillion_operator.polling.reports import (
     Answer,
@@ -177,7 +177,7 @@ class Poller:
         known = self._service(namespace, service)
         targets, now = _targets(pods), self._clock.monotonic()
         # A pod may lack an address for a moment.
-        staying = {uid_of(pod) for pod in pods if not terminates(pod)}
+        staying = {uid_of(pod) for pod in pods if not being_deleted(pod)}
         changed = False
         departed: list[Departure] = []
         for uid, deliverer in list(known.deliverers.items()):
@@ -377,9 +377,5 @@ def _targets(pods: Iterable[Object]) -> dict[str, Target]:
             for condition in status.get("conditions") or ()
         )
         uid, name = uid_of(pod), pod["metadata"]["name"]
-        found[uid] = Target(name, uid, status["podIP"], ready=ready, ending=terminates(pod))
+        found[uid] = Target(name, uid, status["podIP"], ready=ready, ending=being_deleted(pod))
     return found
-
-
-def terminates(pod: Object) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))

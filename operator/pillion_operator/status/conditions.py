@@ -8,6 +8,8 @@ from pillion_sidecar.config.schema.status import CONDITIONS
 #: Maximum length of a message and number of conditions, by the schema of status.
 LONGEST_MESSAGE = 32_768
 MOST_CONDITIONS = 32
+#: Maximum names that a message lists.
+MOST_NAMES = 5
 
 #: Every type that the operator writes; all others are somebody else's.
 OUR_TYPES = frozenset(one.name for one in CONDITIONS)
@@ -47,6 +49,12 @@ def set_conditions(
     for kind in foreign[: max(0, MOST_CONDITIONS - len(made))]:
         made[kind] = dict(known[kind])
     return [made[kind] for kind in sorted(made)]
+
+
+def some_of(names: Sequence[str], between: str = ", ") -> str:
+    """The first ``MOST_NAMES`` of them, and how many more there are."""
+    more = len(names) - MOST_NAMES
+    return between.join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def find_condition(

@@ -6,13 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pillion_operator.cluster.types import Object, has_ended
+from pillion_operator.cluster.types import Object, being_deleted, has_ended, labels_of
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable
-from pillion_operator.status.conditions import Condition
+from pillion_operator.status.conditions import Condition, some_of
 from pillion_sidecar.config.schema.service import Durability
-
-_MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +37,9 @@ class DelivererCounts:
 
 def is_deliverer(pod: Object, service: str, *, terminating: bool = False) -> bool:
     """Labelled, and not finished; terminating only if these count too."""
-    metadata = pod["metadata"]
     return (
-        (metadata.get("labels") or {}).get(DELIVERER_LABEL) == service
-        and (terminating or not metadata.get("deletionTimestamp"))
+        labels_of(pod).get(DELIVERER_LABEL) == service
+        and (terminating or not being_deleted(pod))
         and not has_ended(pod)
     )
 
@@ -106,7 +103,7 @@ def older_condition(
     empty), and ``left_out`` what the configuration lacks for them.
     """
     said = [
-        f"{len(names)} of {deliverers} deliverers {what} ({_named(names)})"
+        f"{len(names)} of {deliverers} deliverers {what} ({some_of(sorted(names))})"
         for names, what in (
             (older, "are of an older version"),
             (unheard, "do not answer and may be of an older version"),
@@ -118,21 +115,13 @@ def older_condition(
     if not left_out:
         message = f"{pods}. The configuration has nothing that they do not know."
         return Condition("OlderDeliverers", "True", "NothingLeftOut", message)
-    fields = "; ".join(left_out[:_MOST_NAMES])
-    rest = len(left_out) - _MOST_NAMES
-    fields += f"; and {rest} more" if rest > 0 else ""
     return Condition(
         "OlderDeliverers",
         "True",
         "FieldsLeftOut",
-        f"{pods}, and {know} {fields}: left out of the configuration of all. Make these pods "
-        "anew to have it in force.",
+        f"{pods}, and {know} {some_of(left_out, '; ')}: left out of the configuration of all. "
+        "Make these pods anew to have it in force.",
     )
-
-
-def _named(pods: Sequence[str]) -> str:
-    more = f" and {len(pods) - _MOST_NAMES} more" if len(pods) > _MOST_NAMES else ""
-    return ", ".join(sorted(pods)[:_MOST_NAMES]) + more
 
 
 def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
@@ -140,8 +129,8 @@ def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
     kind = "InjectionComplete"
     if missing:
         message = (
-            f"{_named(missing)} should have a deliverer and have none: the webhook was not asked "
-            "when they were made. Make them anew, or set onMissedInjection to Evict."
+            f"{some_of(sorted(missing))} should have a deliverer and have none: the webhook was "
+            "not asked when they were made. Make them anew, or set onMissedInjection to Evict."
         )
         return Condition(kind, "False", "PodsMissed", message)
     if not injected:

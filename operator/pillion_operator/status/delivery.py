@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pillion_operator.cluster.types import Object
 from pillion_operator.polling.aggregate import DestinationDelivery
 from pillion_operator.status.conditions import Condition, find_condition, rfc3339, seconds_of
 from pillion_operator.status.relaying import relay_condition, ways
@@ -94,10 +95,11 @@ def judge_delivery(
     )
 
 
-def failing_since(live_conditions: Iterable[Mapping[str, Any]] | None) -> float | None:
+def failing_since(destination: Object | None) -> float | None:
     """Since when the listener has failed everywhere (seconds since the epoch), by the live
     conditions' transition, which outlasts the operator."""
-    condition = find_condition(live_conditions, "ListenerUnreachable")
+    status = (destination or {}).get("status") or {}
+    condition = find_condition(status.get("conditions"), "ListenerUnreachable")
     if condition is None or condition.get("status") != "True":
         return None
     return seconds_of(condition.get("lastTransitionTime"))

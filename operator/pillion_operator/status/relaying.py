@@ -4,16 +4,15 @@ the gateway knows about the listener."""
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, container_state
 from pillion_operator.names import ABANDON_RELAY_ANNOTATION, CONTAINER
 from pillion_operator.polling.aggregate import DestinationDelivery
 from pillion_operator.polling.reports import DelivererReport, Unreachable
-from pillion_operator.status.conditions import Condition, find_condition
+from pillion_operator.status.conditions import Condition, find_condition, some_of
 from pillion_operator.status.deliverers import DelivererCounts
 
-#: Maximum failures, and services or pods, listed in a message.
+#: Maximum failures listed in a message.
 _MOST_DETAILS = 3
-_MOST_NAMES = 5
 #: Maximum characters of an annotation that a message repeats.
 _LONGEST_NAME = 253
 
@@ -61,29 +60,27 @@ def shared_condition(services: Sequence[str]) -> Condition:
     if not services:
         message = "One deliverer alone sends identifiers to this URL."
         return Condition(kind, "False", "OneDeliverer", message)
-    named = ", ".join(services[:_MOST_NAMES]) + (", …" if len(services) > _MOST_NAMES else "")
     return Condition(
         kind,
         "True",
         "SeveralDeliverers",
-        f"Several deliverers, or destinations, of {named} lead to this URL, each with numbers of "
-        "its own: a listener that goes by sender and URL may take indications for late ones and "
-        "discard them, though it answers with success. Set sequenceIdentifiers to Auto or Omit, "
-        "or deliver through one gateway with one replica.",
+        f"Several deliverers, or destinations, of {some_of(services)} lead to this URL, each with "
+        "numbers of its own: a listener that goes by sender and URL may take indications for late "
+        "ones and discard them, though it answers with success. Set sequenceIdentifiers to Auto or "
+        "Omit, or deliver through one gateway with one replica.",
     )
 
 
 def same_place_condition(others: Sequence[str]) -> Condition:
     """SharedPortAndPath; ``others`` are destinations at the same port and path with other hosts,
     with their URLs."""
-    named = ", ".join(others[:_MOST_NAMES]) + (", …" if len(others) > _MOST_NAMES else "")
     return Condition(
         "SharedPortAndPath",
         "True",
         "OtherHostName",
-        f"{named} has the same port and path under another host name. If these are names of one "
-        "listener, it may take indications for late ones and discard them: give all of them the "
-        "same URL, or set sequenceIdentifiers to Omit.",
+        f"{some_of(others)} has the same port and path under another host name. If these are names "
+        "of one listener, it may take indications for late ones and discard them: give all of them "
+        "the same URL, or set sequenceIdentifiers to Omit.",
     )
 
 
@@ -212,8 +209,8 @@ def gateway_not_running(
     if len(serving) >= replicas:
         return None
     stopped = [pod for pod in pods if pod["metadata"]["name"] not in serving]
-    named = [f"{pod['metadata']['name']}: {_cause(pod)}" for pod in stopped[:_MOST_NAMES]]
-    why = "; ".join(named) or "there is no pod"
+    named = [f"{pod['metadata']['name']}: {_cause(pod)}" for pod in stopped]
+    why = some_of(named, "; ") or "there is no pod"
     # The scheduler names neither the claim nor its class.
     if storage_class is not None and "persistentvolumeclaim" in why.lower():
         why += f". Claims ask for StorageClass {storage_class}; check that it exists"
@@ -229,11 +226,8 @@ def gateway_not_running(
 def _cause(pod: Object) -> str:
     """What a pod waits for, by the kubelet or the scheduler."""
     status = pod.get("status") or {}
-    for field in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(field) or ():
-            waiting = (container.get("state") or {}).get("waiting")
-            if container.get("name") == CONTAINER and waiting:
-                return _told(waiting.get("reason") or "Waiting", waiting.get("message"))
+    if waiting := container_state(pod, CONTAINER).get("waiting"):
+        return _told(waiting.get("reason") or "Waiting", waiting.get("message"))
     scheduled = find_condition(status.get("conditions"), "PodScheduled")
     if scheduled is not None and scheduled["status"] == "False":
         return _told(scheduled.get("reason") or "Unschedulable", scheduled.get("message"))

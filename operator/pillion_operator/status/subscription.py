@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, being_deleted
 from pillion_operator.status.conditions import find_condition, seconds_of
 from pillion_operator.store import identity_of
 from pillion_sidecar.wire.queues import SubscriptionEnd
@@ -62,7 +62,7 @@ def judge_subscription(
     """``now`` is in seconds since the epoch. ``ended`` has the reports of deliverers with the
     current configuration: an older one may still report what the user has just fixed."""
     spec: Mapping[str, Any] = subscription.get("spec") or {}
-    if subscription["metadata"].get("deletionTimestamp"):
+    if being_deleted(subscription):
         return SubscriptionVerdict(State.REMOVED, "Deleted", "It is being deleted.")
     identity = identity_of(subscription)
     remaining = _remaining(spec, identity, now)

@@ -9,7 +9,7 @@ import pytest
 
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applier, Invalid, NotOurs, Repair
-from pillion_operator.cluster.ownership import labels_of, owner_reference
+from pillion_operator.cluster.ownership import owner_reference, service_labels
 from pillion_operator.cluster.types import SECRET, Object, our_type
 from pillion_operator.names import APPLIED_ANNOTATION
 from pillion_testbed.kubectl import Kubectl
@@ -54,7 +54,7 @@ class Bed:
             "metadata": {
                 "name": name,
                 "namespace": self.namespace,
-                "labels": dict(labels_of("default")),
+                "labels": dict(service_labels("default")),
                 "ownerReferences": [owner_reference(self.owner)],
             },
             "data": dict(data),

@@ -154,7 +154,7 @@ async def test_a_secret_that_is_spoilt_is_written_again_as_it_was(
         api.objects[PLACE]["data"]["ca.key"] = base64.b64encode(b"none").decode()
     await scene.authority.look()
     assert (scene.stored(), scene.changes) == (before, 1)
-    assert ("is written anew" in caplog.text) == (spoil == "spoilt")
+    assert ("writes it anew" in caplog.text) == (spoil == "spoilt")
 
 
 async def test_one_whose_secret_was_deleted_is_replaced_in_two_steps(

@@ -141,4 +141,4 @@ def test_of_a_service_that_is_gone_it_is_still_counted(bench: Bench) -> None:
 def test_a_few_destinations_are_named(bench: Bench) -> None:
     many = departure({f"d{n}": n for n in range(1, 9)}, at=bench.clock.time())
     bench.losses.report(SERVICE, many, pod=None)
-    assert "d8 8, d7 7, d6 6, d5 5, d4 4, …" in bench.recorder.events[0][2]
+    assert "d8 8, d7 7, d6 6, d5 5, d4 4 and 3 more" in bench.recorder.events[0][2]

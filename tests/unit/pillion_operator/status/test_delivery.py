@@ -268,10 +268,14 @@ def test_draining_names_numbers_and_what_is_not_known() -> None:
 
 
 def test_since_when_a_listener_fails_is_read_from_the_live_condition() -> None:
-    assert failing_since(_live("ListenerUnreachable", "True", "AttemptsFail")) == 1_767_225_600.0
-    assert failing_since(_live("ListenerUnreachable", "False", "ListenerAnswers")) is None
-    assert failing_since([]) is None
+    assert failing_since(_failing("True", "AttemptsFail")) == 1_767_225_600.0
+    assert failing_since(_failing("False", "ListenerAnswers")) is None
+    assert failing_since({}) is None
     assert failing_since(None) is None
+
+
+def _failing(status: Any, reason: str) -> dict[str, Any]:
+    return {"status": {"conditions": _live("ListenerUnreachable", status, reason)}}
 
 
 def _live(kind: str, status: Any, reason: str) -> list[dict[str, Any]]:

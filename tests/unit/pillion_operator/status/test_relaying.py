@@ -126,7 +126,7 @@ def test_a_shared_url_names_who_delivers_there() -> None:
     assert shared_condition([]).status == "False"
     many = shared_condition([f"s{n}" for n in range(9)])
     assert many.status == "True"
-    assert "s0, s1, s2, s3, s4, … lead" in many.message
+    assert "s0, s1, s2, s3, s4 and 4 more lead" in many.message
 
 
 @pytest.mark.parametrize(
