@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pillion_operator.cluster.scaling import replicas_of, scaler
-from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.cluster.types import STATEFUL_SET, Object, annotations_of, labels_of
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.readiness import (
     GRACE,
@@ -19,6 +19,7 @@ from pillion_operator.evaluation.references import (
     DESTINATION,
     GATEWAY_REF,
     HAND_OVER_TO,
+    SECRET,
     SERVICE,
     SUBSCRIPTION,
     destination_ref,
@@ -26,7 +27,7 @@ from pillion_operator.evaluation.references import (
     is_gateway,
 )
 from pillion_operator.evaluation.relaying import storage_class_of
-from pillion_operator.injection.decision import is_sidecar_service, labels_of
+from pillion_operator.injection.decision import is_sidecar_service
 from pillion_operator.names import (
     ABANDON_RELAY_ANNOTATION,
     REVISION_ANNOTATION,
@@ -74,85 +75,141 @@ class ServiceStatusReconciler:
             # The service's own reconcile is pending and will notify.
             return
         verdict = state.evaluation.verdict
+        found = _Observed(self._context, service, body, state)
         if verdict.accepted:
-            conditions = self._conditions(key, service, body, state)
+            conditions = self._conditions(key, found)
         else:
-            conditions = [*refused_conditions(verdict), *self._former_gateways(service, body)]
+            conditions = [*refused_conditions(verdict), *found.former_gateways()]
         if conditions is not None:
-            fields = self._fields(service, body, state)
-            await self._context.statuses.write(body, conditions, fields, again_as=key)
+            await self._context.statuses.write(body, conditions, found.fields(), again_as=key)
 
-    def _conditions(
-        self, key: Key, service: Key, body: Object, state: ServiceState
-    ) -> list[Condition] | None:
+    def _conditions(self, key: Key, found: "_Observed") -> list[Condition] | None:
         """The conditions of an accepted service; None while a later reconcile is to write them."""
+        service, state = found.service, found.state
         if level_known(self._context, service) != state.level:
             # The oldest deliverer came or left.
             self._context.requeue(service, 0.0)
         named = state.evaluation.gateways
         gateways = sorted(self._context.references.gateways_of(service)) if named else []
-        if not self._context.has_synced([service, *gateways, *self._retained(service)]):
+        if not self._context.has_synced([service, *gateways, *found.retained]):
             return None
         if state.unwritten is None and not state.written:
             # Until the service's own reconcile has rolled out this generation, what deliverers run
             # says nothing of it.
             return None
-        gateway = self._gateway(state, gateways) if named else None
-        ready = self._ready(service, body, state, gateway)
+        gateway = found.gateway(gateways) if named else None
+        ready = found.ready(gateway)
         grace = state.rolled_out_at + GRACE - self._context.clock.monotonic()
         if ready.status == "False" and ready.reason == "RollingOut" and grace > 0:
             self._context.requeue(key, grace)
             return None
         if ready.reason == "RollingOut":
-            self._refresh_outdated(key, service, state.rollout.revision)
+            self._refresh_outdated(key, found)
         return [
             accepted_condition(state.evaluation.verdict),
             ready,
-            *self._injection(service, body),
+            *(found.injection(self._overlaps.of(service)) if found.has_sidecars else ()),
             *([] if gateway is None else [gateway]),
-            *self._older(service, state),
-            *self._overruled(service, body, state),
-            *self._former_gateways(service, body),
+            *found.older(),
+            *found.overruled(),
+            *found.former_gateways(),
         ]
 
-    def _older(self, service: Key, state: ServiceState) -> list[Condition]:
-        pods = {pod["metadata"]["name"] for pod in self._context.pods(service)}
-        levels = {report.pod: report.schema_level for report in self._context.reports(service)}
-        older = [pod for pod in pods if levels.get(pod, LEVEL) < LEVEL]
-        unheard = [pod for pod in pods if pod not in levels] if state.left_out else []
-        if not older and not unheard:
-            return []
-        return [older_condition(older, unheard, len(pods), state.left_out)]
+    def _refresh_outdated(self, key: Key, found: "_Observed") -> None:
+        """Annotate outdated pods: their annotation failed, or they are new."""
+        revision = found.state.rollout.revision
+        if revision is None:
+            return
+        outdated = {report.pod for report in found.reports if report.revision != revision}
+        pods = [
+            key_of(pod)
+            for pod in found.pods
+            if pod["metadata"]["name"] in outdated
+            and annotations_of(pod).get(REVISION_ANNOTATION) != revision
+        ]
+        self._context.refresher.refresh(pods, revision)
+        if pods:
+            self._context.requeue(key, REFRESH_AGAIN)
 
-    def _overruled(self, service: Key, body: Object, state: ServiceState) -> Iterator[Condition]:
-        if state.rival:
-            yield another_installation(self._context.settings.installation, state.rival)
-        live = self._stateful_set(service) if is_gateway(body) else None
-        if manager := scaler(live):
-            yield scaled_elsewhere(gateway(service.name), manager, replicas_of(body, live))
 
-    def _retained(self, service: Key) -> dict[Key, Collection[str]]:
-        """By gateway, the subscriptions of a service that it keeps although they are not relayed
+class _Observed:
+    """A service as one reconcile of its status sees it."""
+
+    def __init__(self, context: Context, service: Key, body: Object, state: ServiceState) -> None:
+        self._context = context
+        self.service = service
+        self.body = body
+        self.state = state
+        self.pods = context.pods(service)
+        self.reports = context.reports(service)
+        self.has_sidecars = is_sidecar_service(body)
+        self._is_gateway = is_gateway(body)
+        self._missed = context.missed.missed(service)
+        stateful_set = Key(STATEFUL_SET.kind, service.namespace, gateway(service.name))
+        self._stateful_set = context.store.get(stateful_set) if self._is_gateway else None
+        self._replicas = replicas_of(body, self._stateful_set)
+        answers = context.answers(service) if self._is_gateway else ()
+        self._serving = serving(self.pods, answers)
+        self._revision = self._desired_revision()
+        self._counts = counts(context, service, self._revision)
+        self._durability = self._lowest_durability()
+        self.retained = self._retained()
+
+    def _desired_revision(self) -> str | None:
+        """The rendered revision, or the stored one if nothing can be rendered."""
+        if self.state.evaluation.verdict.accepted and self.state.unwritten is None:
+            return self.state.rollout.revision
+        name = configuration_secret(self.service.name, 0)
+        secret = self._context.store.get(Key(SECRET, self.service.namespace, name))
+        if labels_of(secret).get(SERVICE_LABEL) != self.service.name:
+            return None
+        return annotations_of(secret).get(REVISION_ANNOTATION)
+
+    def _lowest_durability(self) -> Durability:
+        """The lowest durability that a deliverer reports; without reports, the expected one."""
+        reported = [one.durability for one in self.reports if one.durability is not None]
+        if reported:
+            return min(reported, key=_BY_SAFETY.index)
+        # Every deliverer that the operator makes has a folder for a journal.
+        return Durability((self.body.get("spec") or {}).get("durability", Durability.DISK.value))
+
+    def _retained(self) -> dict[Key, Collection[str]]:
+        """By gateway, the subscriptions of the service that it keeps although they are not relayed
         there any more."""
         found = {}
-        for former in sorted(self._context.references.gateways(service.namespace)):
+        for former in sorted(self._context.references.gateways(self.service.namespace)):
             state = self._context.states.get(former)
-            if state is not None and service.name in state.evaluation.retained:
-                found[former] = state.evaluation.retained[service.name]
+            if state is not None and self.service.name in state.evaluation.retained:
+                found[former] = state.evaluation.retained[self.service.name]
         return found
 
-    def _former_gateways(self, service: Key, body: Object) -> list[Condition]:
-        retained = {former.name: kept for former, kept in self._retained(service).items()}
-        found = [retained_condition(service.name, retained)] if retained else []
-        asked = (body["metadata"].get("annotations") or {}).get(ABANDON_RELAY_ANNOTATION)
+    def older(self) -> list[Condition]:
+        pods = {pod["metadata"]["name"] for pod in self.pods}
+        levels = {report.pod: report.schema_level for report in self.reports}
+        older = [pod for pod in pods if levels.get(pod, LEVEL) < LEVEL]
+        unheard = [pod for pod in pods if pod not in levels] if self.state.left_out else []
+        if not older and not unheard:
+            return []
+        return [older_condition(older, unheard, len(pods), self.state.left_out)]
+
+    def overruled(self) -> Iterator[Condition]:
+        if self.state.rival:
+            yield another_installation(self._context.settings.installation, self.state.rival)
+        if manager := scaler(self._stateful_set):
+            yield scaled_elsewhere(gateway(self.service.name), manager, self._replicas)
+
+    def former_gateways(self) -> list[Condition]:
+        retained = {former.name: kept for former, kept in self.retained.items()}
+        found = [retained_condition(self.service.name, retained)] if retained else []
+        asked = annotations_of(self.body).get(ABANDON_RELAY_ANNOTATION)
         if asked is None:
             return found
-        former = Key(SERVICE, service.namespace, asked)
-        fields = () if is_gateway(body) else (GATEWAY_REF, HAND_OVER_TO)
+        former = Key(SERVICE, self.service.namespace, asked)
+        fields = () if self._is_gateway else (GATEWAY_REF, HAND_OVER_TO)
         abandoned = abandoned_condition(
-            body,
+            self.body,
             asked,
-            named={gateway_named(body, field) for field in fields} - {""},
+            named={gateway_named(self.body, field) for field in fields} - {""},
             retained=retained,
             pending=self._pending(former, retained.get(asked, ())),
         )
@@ -168,111 +225,56 @@ class ServiceStatusReconciler:
         known = [report.pending for report in reports if report is not None]
         return sum(one.get(place, 0) for one in known for place in places) if known else None
 
-    def _gateway(self, state: ServiceState, gateways: Iterable[Key]) -> Condition:
-        verdicts = state.evaluation.gateways.values()
+    def gateway(self, gateways: Iterable[Key]) -> Condition:
+        verdicts = self.state.evaluation.gateways.values()
         wrong = [(verdict.reason, verdict.message) for verdict in verdicts if not verdict.accepted]
         return gateway_condition(wrong, {key.name: counts(self._context, key) for key in gateways})
 
-    def _refresh_outdated(self, key: Key, service: Key, revision: str | None) -> None:
-        """Annotate outdated pods: their annotation failed, or they are new."""
-        if revision is None:
-            return
-        reports = self._context.reports(service)
-        outdated = {report.pod for report in reports if report.revision != revision}
-        pods = [
-            key_of(pod)
-            for pod in self._context.pods(service)
-            if pod["metadata"]["name"] in outdated
-            and (pod["metadata"].get("annotations") or {}).get(REVISION_ANNOTATION) != revision
-        ]
-        self._context.refresher.refresh(pods, revision)
-        if pods:
-            self._context.requeue(key, REFRESH_AGAIN)
-
-    def _ready(
-        self, service: Key, body: Object, state: ServiceState, gateway: Condition | None
-    ) -> Condition:
+    def ready(self, gateway: Condition | None) -> Condition:
         """``gateway`` is GatewayReady, of a service that names gateways."""
-        if state.unwritten is not None:
-            return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
-        if is_gateway(body):
+        unwritten = self.state.unwritten
+        if unwritten is not None:
+            return Condition("Ready", "False", unwritten.reason, unwritten.message)
+        if self._is_gateway:
             stopped = gateway_not_running(
-                service.name,
-                self._context.pods(service),
-                serving=self._serving(service),
-                replicas=replicas_of(body, self._stateful_set(service)),
-                storage_class=storage_class_of(body),
+                self.service.name,
+                self.pods,
+                serving=self._serving,
+                replicas=self._replicas,
+                storage_class=storage_class_of(self.body),
             )
             if stopped is not None:
                 return stopped
-        ready = ready_condition(counts(self._context, service, self._revision(service, state)))
+        ready = ready_condition(self._counts)
         if ready.status != "False" and gateway is not None and gateway.status == "False":
             return Condition("Ready", "False", gateway.reason, f"GatewayReady: {gateway.message}")
         return ready
 
-    def _serving(self, service: Key) -> set[str]:
-        return serving(self._context.pods(service), self._context.answers(service))
+    def injection(self, overlapping: Sequence[str]) -> list[Condition]:
+        hand_over_to = gateway_named(self.body, HAND_OVER_TO)
+        return [
+            injection_condition(len(self.pods), self._missed),
+            overlap_condition(overlapping),
+            durability_condition(self._durability, hand_over_to=hand_over_to),
+        ]
 
-    def _stateful_set(self, service: Key) -> Object | None:
-        return self._context.store.get(
-            Key(STATEFUL_SET.kind, service.namespace, gateway(service.name))
-        )
-
-    def _revision(self, service: Key, state: ServiceState) -> str | None:
-        """The desired revision: the rendered one, or the stored one if nothing can be rendered."""
-        if state.evaluation.verdict.accepted and state.unwritten is None:
-            return state.rollout.revision
-        name = configuration_secret(service.name, 0)
-        secret = self._context.store.get(Key("Secret", service.namespace, name))
-        if secret is None or labels_of(secret).get(SERVICE_LABEL) != service.name:
-            return None
-        return (secret["metadata"].get("annotations") or {}).get(REVISION_ANNOTATION)
-
-    def _fields(self, service: Key, body: Object, state: ServiceState) -> Mapping[str, Any]:
-        revision = self._revision(service, state)
-        counted = counts(self._context, service, revision)
-        sidecar = is_sidecar_service(body)
+    def fields(self) -> Mapping[str, Any]:
+        counted, sidecar = self._counts, self.has_sidecars
+        ready, of = counted.ready, counted.deliverers
+        if self._is_gateway:
+            ready, of = len(self._serving), self._replicas
         return {
-            "durability": self._durability(service, body).value,
-            "destinations": state.evaluation.count(DESTINATION),
-            "subscriptions": state.evaluation.count(SUBSCRIPTION),
+            "durability": self._durability.value,
+            "destinations": self.state.evaluation.count(DESTINATION),
+            "subscriptions": self.state.evaluation.count(SUBSCRIPTION),
             **count_fields(
                 counted,
-                ready=(
-                    f"{len(self._serving(service))}/"
-                    f"{replicas_of(body, self._stateful_set(service))}"
-                    if is_gateway(body)
-                    else f"{counted.ready}/{counted.deliverers}"
-                ),
+                ready=f"{ready}/{of}",
                 injected=counted.deliverers if sidecar else None,
-                missing=len(self._context.missed.missed(service)) if sidecar else None,
+                missing=len(self._missed) if sidecar else None,
             ),
-            **({} if revision is None else {"revision": revision}),
+            **({} if self._revision is None else {"revision": self._revision}),
         }
-
-    def _durability(self, service: Key, body: Object) -> Durability:
-        """The lowest durability that a deliverer reports; without reports, the expected one."""
-        reported = [
-            report.durability
-            for report in self._context.reports(service)
-            if report.durability is not None
-        ]
-        if reported:
-            return min(reported, key=_BY_SAFETY.index)
-        # Every deliverer that the operator makes has a folder for a journal.
-        return Durability((body.get("spec") or {}).get("durability", Durability.DISK.value))
-
-    def _injection(self, service: Key, body: Object) -> list[Condition]:
-        if not is_sidecar_service(body):
-            return []
-        injected = len(self._context.pods(service))
-        return [
-            injection_condition(injected, self._context.missed.missed(service)),
-            overlap_condition(self._overlaps.of(service)),
-            durability_condition(
-                self._durability(service, body), hand_over_to=gateway_named(body, HAND_OVER_TO)
-            ),
-        ]
 
 
 def overlap_condition(others: Sequence[str]) -> Condition:
