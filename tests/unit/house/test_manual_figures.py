@@ -358,7 +358,10 @@ def table_of_subscriptions() -> list[list[str]]:
             "running.md",
             f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
         ),
-        ("delivery.md", f"| the indications that wait for a slow disk, at {MAXIMUM_WAITING // MIB} MiB |"),
+        (
+            "delivery.md",
+            f"| the indications that wait for a slow disk, at {MAXIMUM_WAITING // MIB} MiB |",
+        ),
         ("restart.md", f"delivered in the last {SETTLE_SECONDS:g} seconds before a crash"),
         ("sizing.md", f"at most {VOLUME_SHARE * 100:.0f} % of `deliverer.storage.sizeLimit`"),
         ("sizing.md", f"or {DEFAULT_BYTES >> 30} GiB without the field"),
