@@ -22,7 +22,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayAccess:
+class GatewayEndpoint:
     """How this deliverer reaches the gateways that it relays or hands over to."""
 
     #: ``{service}`` stands for the name of the gateway's IndicationService.
@@ -59,7 +59,7 @@ class Settings:
     #: File of the keys that verify publishers' service-account tokens; None: no token is required.
     token_keys: Path | None = None
     #: None: nothing can be relayed.
-    gateway: GatewayAccess | None = None
+    gateway: GatewayEndpoint | None = None
     #: File of the operator's token for ``/v1/queues`` on the telemetry listener; None: not served
     #: there.
     operator_token_file: Path | None = None

@@ -26,7 +26,7 @@ from pillion_sidecar.settings import (
     INTAKE_PORT,
     TELEMETRY_PORT,
     Address,
-    GatewayAccess,
+    GatewayEndpoint,
     Settings,
     TLSFiles,
 )
@@ -121,7 +121,7 @@ def token_keys(args: argparse.Namespace) -> Path | None:
     return keys
 
 
-def gateway_access(args: argparse.Namespace) -> GatewayAccess | None:
+def gateway_access(args: argparse.Namespace) -> GatewayEndpoint | None:
     """Return how to reach the gateway. Raises CommandError."""
     url: str | None = args.gateway
     if url is None:
@@ -134,7 +134,7 @@ def gateway_access(args: argparse.Namespace) -> GatewayAccess | None:
         raise _wrong(f"--gateway: {url!r} is not a URL such as https://pillion-{SERVICE}.team:8288")
     if scheme == "http" and (args.gateway_ca or args.gateway_token):
         raise _wrong(f"--gateway: {url!r} is not https, and a token is never sent unencrypted")
-    return GatewayAccess(url=url, ca=args.gateway_ca, token=args.gateway_token)
+    return GatewayEndpoint(url=url, ca=args.gateway_ca, token=args.gateway_token)
 
 
 def _scheme(url: str) -> str | None:

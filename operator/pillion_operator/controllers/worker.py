@@ -11,8 +11,8 @@ from pillion_operator.cluster.api import FAILURES, ApiError, Conflict
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics, Result
 
-#: Minimum and maximum seconds to a retry; after an outage of the API server everything is retried
-#: within the maximum.
+#: Minimum and maximum seconds to a retry, unless the API server names a longer one. After its
+#: outage everything is retried within the maximum.
 FIRST_BACKOFF = 0.25
 MOST_BACKOFF = 60.0
 K = TypeVar("K", bound=Hashable)

@@ -38,7 +38,7 @@ class Reason(StrEnum):
     GATEWAY = "the service that it names has mode Gateway, which injects nothing"
     NOT_SELECTED = "no IndicationService selects it"
     SPARK_DRIVER = "it is a Spark driver, and those get one only where they are meant"
-    HOST_NETWORK = "it uses the node's network, where the deliverer's ports are everybody's"
+    HOST_NETWORK = "it uses the node's network, where every process reaches the deliverer's ports"
     WINDOWS = "it runs on Windows"
     MIRROR = "it is a static pod, which only the kubelet can change"
 

@@ -337,6 +337,7 @@ class Admission:
         """Take nothing more. What is held or uncommitted stays in the journal, if that is durable;
         :meth:`give_up` discards the rest."""
         if self._journal.durability is not Durability.DISK:
+            # Every id is lower.
             self.committed(NO_NUMBER)
         self.closed = True
 

@@ -347,6 +347,7 @@ class DestinationQueue:
         member = indication.member
         if member is None or not member.ordered or self.passes_gaps or self.removed:
             return False
+        # Not each time: it searches all in flight.
         if len(self.gaps) % 64 == 63:
             self.gaps.forget_below(self.lowest_number)
         return self.gaps.add(run_of(indication), member.sequence)

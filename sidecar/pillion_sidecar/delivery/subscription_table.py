@@ -23,15 +23,15 @@ from pillion_sidecar.journal.ports import (
 
 #: Minimum seconds between two checks of the subscriptions.
 LOOK_SECONDS = 1.0
-#: Fields without meaning for the subscription, which a tool may add.
+#: No part of the digest: the API server sets it.
 _LEFT_OUT = frozenset(("created_at",))
 
 
 def record_of(subscription: Subscription) -> SubscriptionRecord | None:
     """Return what the journal keeps of a subscription; None if its resource says everything."""
     resource = subscription.resource
-    counts = resource.duration_seconds is not None and resource.created_at is None
-    if subscription.cause is None and not counts:
+    began_here = resource.duration_seconds is not None and resource.created_at is None
+    if subscription.cause is None and not began_here:
         return None
     return SubscriptionRecord(
         uid=resource.uid,
@@ -42,7 +42,7 @@ def record_of(subscription: Subscription) -> SubscriptionRecord | None:
     )
 
 
-def forgotten(resource: IndicationSubscription) -> SubscriptionRecord:
+def empty_record(resource: IndicationSubscription) -> SubscriptionRecord:
     return SubscriptionRecord(uid=resource.uid)
 
 
@@ -62,14 +62,14 @@ def digest_of(resource: IndicationSubscription) -> bytes:
 
     Without defaults, so that a later version with more fields gets the same digest.
     """
-    return hashlib.sha256(repr(_said(resource)).encode()).digest()[:16]
+    return hashlib.sha256(repr(_without_defaults(resource)).encode()).digest()[:16]
 
 
-def _said(value: Any) -> Any:
+def _without_defaults(value: Any) -> Any:
     if not dataclasses.is_dataclass(value):
         return value
     return [
-        (field.name, _said(getattr(value, field.name)))
+        (field.name, _without_defaults(getattr(value, field.name)))
         for field in sorted(dataclasses.fields(value), key=lambda one: one.name)
         if field.name not in _LEFT_OUT and getattr(value, field.name) != field.default
     ]
@@ -93,6 +93,7 @@ class SubscriptionTable:
         self._queue = queue
         self._purge = purge
         self._subscriptions: dict[str, Subscription] = {}
+        # ``apply`` changes this dict in place.
         self.get = self._subscriptions.get
         # With ended ones, since entries may still refer to them.
         self._at: dict[int, Subscription] = {}
@@ -107,7 +108,7 @@ class SubscriptionTable:
         self._records = dict(recovered.subscription_records)
 
     def at(self, index: int) -> Subscription:
-        """The subscription with a journal index; an ended one if it is gone."""
+        """The one with a journal index; if it is gone, an ended stand-in, which is kept."""
         found = self._at.get(index)
         if found is None:
             # Damage may have taken the name but left entries with the index.
@@ -183,7 +184,7 @@ class SubscriptionTable:
 
     def _forget(self, subscription: Subscription) -> None:
         if record_of(subscription) is not None:
-            self._journal.note_subscription(forgotten(subscription.resource))
+            self._journal.note_subscription(empty_record(subscription.resource))
 
     def records(self) -> list[SubscriptionRecord]:
         found = [record_of(one) for one in self._subscriptions.values()]
@@ -326,7 +327,7 @@ class FailureTriggers:
         self._looked_at = now = self._clock.monotonic()
         subscriptions, following = self._subscriptions, math.inf
         for subscription in subscriptions.active():
-            for due, action, end in self._ends(subscription):
+            for due, action, end in self._due_removals(subscription):
                 if due > now:
                     following = min(following, due)
                     continue
@@ -334,7 +335,7 @@ class FailureTriggers:
                 break
         self._look_at(following)
 
-    def _ends(
+    def _due_removals(
         self, subscription: Subscription
     ) -> list[tuple[float, RemovalAction, SubscriptionEnd]]:
         """Return what would end a subscription, and when (monotonic)."""

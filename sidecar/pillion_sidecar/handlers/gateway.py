@@ -24,7 +24,7 @@ from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationE
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.settings import GatewayAccess
+from pillion_sidecar.settings import GatewayEndpoint
 from pillion_sidecar.wire.relay import RELAY_PATH, RELAY_QUERY
 
 #: An answer lists each refused line.
@@ -37,7 +37,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class Gateways:
-    def __init__(self, access: GatewayAccess, *, parts: SharedParts) -> None:
+    def __init__(self, access: GatewayEndpoint, *, parts: SharedParts) -> None:
         self._access = access
         self._parts = parts
         self._authorizer: Authorizer = StaticAuthorizer()

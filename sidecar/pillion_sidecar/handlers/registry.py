@@ -21,7 +21,7 @@ from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, SharedParts
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.protocols import PROTOCOLS, Protocol
-from pillion_sidecar.settings import GatewayAccess
+from pillion_sidecar.settings import GatewayEndpoint
 
 
 class HandlerRegistry:
@@ -36,7 +36,7 @@ class HandlerRegistry:
         address_policy: AddressCheck,
         schema: Schema,
         service_name: str,
-        gateway: GatewayAccess | None = None,
+        gateway: GatewayEndpoint | None = None,
         idle_seconds: float = IDLE_SECONDS,
         outgoing: OutgoingConnections | None = None,
         factories: Mapping[str, Factory] | None = None,

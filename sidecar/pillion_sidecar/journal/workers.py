@@ -26,7 +26,7 @@ class Worker(Protocol):
         the order of submission and never from within this call."""
 
     def drain(self) -> None:
-        """Wait until nothing is left to do, including jobs that results submit. Blocks."""
+        """Wait until nothing is left to do, including jobs that callbacks submit. Blocks."""
 
     def close(self) -> None: ...
 
@@ -65,12 +65,12 @@ class ThreadWorker:
                 finished.put((job, job[0](), None))
             except Exception as error:  # noqa: BLE001 - raised again on the event loop
                 finished.put((job, None, error))
-            # Without an event loop, a drain reports it.
+            # The event loop may be closed: then ``drain`` calls the callbacks.
             with suppress(RuntimeError):
-                wake(self._tell)
+                wake(self._finish_one)
 
-    def _tell(self, *, waits: bool = False) -> None:
-        # A drain may have reported it.
+    def _finish_one(self, *, waits: bool = False) -> None:
+        # ``drain`` may have called its callbacks before.
         if not waits and self._finished.empty():
             return
         (_, done, failed), result, error = self._finished.get()
@@ -84,9 +84,11 @@ class ThreadWorker:
 
     def drain(self) -> None:
         while self._under_way:
-            self._tell(waits=True)
+            self._finish_one(waits=True)
 
     def close(self) -> None:
-        self.drain()
-        self._jobs.put(None)
-        self._thread.join()
+        try:
+            self.drain()
+        finally:
+            self._jobs.put(None)
+            self._thread.join()

@@ -8,7 +8,7 @@ import pytest
 from pillion_cli.commands import sidecar
 from pillion_cli.commands.sidecar import gateway_access, intake_tls, token_keys
 from pillion_cli.exits import CommandError, Exit
-from pillion_sidecar.settings import GatewayAccess, TLSFiles
+from pillion_sidecar.settings import GatewayEndpoint, TLSFiles
 
 DOOR = ("--intake-tls-certificate", "c", "--intake-tls-key", "k")
 
@@ -33,7 +33,7 @@ def test_a_gateway_has_a_certificate_and_keys() -> None:
 def test_a_sidecar_knows_where_gateways_are() -> None:
     url = "https://pillion-{service}.team.svc:8288"
     args = arguments("--gateway", url, "--gateway-ca", "ca", "--gateway-token", "token")
-    assert gateway_access(args) == GatewayAccess(url=url, ca=Path("ca"), token=Path("token"))
+    assert gateway_access(args) == GatewayEndpoint(url=url, ca=Path("ca"), token=Path("token"))
     assert gateway_access(arguments("--gateway", "http://127.0.0.1:8288")) is not None
 
 

@@ -22,7 +22,7 @@ from pillion_sidecar.handlers.registry import HandlerRegistry, load_factories
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.protocols import Protocol
 from pillion_sidecar.protocols.declaration import http_schemes
-from pillion_sidecar.settings import GatewayAccess
+from pillion_sidecar.settings import GatewayEndpoint
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery
 
@@ -168,7 +168,7 @@ def relaying(fake_time: FakeTime, ca: Path) -> HandlerRegistry:
         address_policy=AddressPolicy(),
         schema=load_schema(),
         service_name="default",
-        gateway=GatewayAccess(url="https://{service}.example", ca=ca),
+        gateway=GatewayEndpoint(url="https://{service}.example", ca=ca),
     )
 
 
