@@ -47,6 +47,9 @@ def build(_chosen: argparse.Namespace) -> None:
     binaries = find_binaries(os.environ)
     binaries.prepare([one.name for one in CONTROL_PLANE])
     binaries.helm()
+    # Tests of rules and of scraping run them.
+    binaries.prometheus()
+    binaries.promtool()
 
 
 def build_node(chosen: argparse.Namespace) -> None:
@@ -54,8 +57,6 @@ def build_node(chosen: argparse.Namespace) -> None:
     build(chosen)
     binaries = find_binaries(os.environ)
     binaries.prepare_node()
-    binaries.prometheus()
-    binaries.promtool()
     for make in (images.deliverer, images.weather, images.pywbem_listener):
         make()
 
