@@ -262,7 +262,7 @@ async def test_what_is_not_ours_is_never_taken_over(bed: Bed, known: bool) -> No
     live = await bed.live() if known else []
     desired = [bed.secret("a", key="YQ=="), bed.secret("b", key="YQ==")]
     applied = await bed.applier.sync(bed.owner, desired=desired, live=live)
-    assert [(type(error), error.name) for error in applied.refused] == [(NotOurs, "a")]
+    assert [type(error) for error in applied.refused] == [NotOurs]
     assert "Secret a: there is one already" in str(applied.refused[0])
     assert applied.written == 1
     assert await bed.get("a") == made
