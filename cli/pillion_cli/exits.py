@@ -17,16 +17,21 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     PARTLY = 3
+    OUTPUT = 4
     #: 128 + SIGINT.
     INTERRUPTED = 130
+    #: 128 + SIGPIPE.
+    BROKEN_PIPE = 141
 
 
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "success",
     Exit.FAILED: "failure: nothing was done, or a check failed",
     Exit.USAGE: "the command line is wrong; nothing was done",
-    Exit.PARTLY: "partial success",
-    Exit.INTERRUPTED: "interrupted with Ctrl-C",
+    Exit.PARTLY: "partial success: part was not published, drained or exported",
+    Exit.OUTPUT: "standard output cannot be written; the command may have done its work",
+    Exit.INTERRUPTED: "interrupted with Ctrl-C, and `pillion check` also by SIGTERM",
+    Exit.BROKEN_PIPE: "the reader of standard output has gone, as after `head`",
 }
 
 

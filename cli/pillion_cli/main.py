@@ -4,15 +4,14 @@ import argparse
 import difflib
 import importlib
 import itertools
-import os
 import re
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NoReturn, Protocol, cast
 
 from pillion_cli.exits import MEANINGS, CommandError, Exit, ended_by_signals, gc_disabled
+from pillion_cli.output import OutputError, checked_output
 
 COMMANDS: dict[str, str] = {
     "sidecar": "run a deliverer from a folder of resource files",
@@ -30,6 +29,8 @@ COMMANDS: dict[str, str] = {
 
 #: Commands that run until a signal.
 _RUN_ON = frozenset({"sidecar", "operator", "listen"})
+#: Commands that print nothing but their addresses.
+_SERVERS = (["sidecar"], ["operator"])
 
 #: Words in the place of a command, and the suggestion for each.
 _NAMES = {name: name for name in COMMANDS} | {"help": "--help", "version": "--version"}
@@ -131,6 +132,18 @@ class VersionAction(argparse.Action):
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        with checked_output(may_be_closed=arguments[:1] in _SERVERS):
+            return _exit_code(arguments)
+    except OutputError as failure:
+        if failure.code is not Exit.BROKEN_PIPE:
+            program = " ".join(["pillion", *arguments[:1]])
+            print(f"{program}: {failure}", file=sys.stderr)
+        return failure.code
+
+
+def _exit_code(arguments: Sequence[str]) -> int:
+    """Raises OutputError."""
     name = _chosen(arguments)
     try:
         # Before the imports, which take most of the start.
@@ -141,10 +154,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return failure.code
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone (`head`); the buffered output must not raise at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:

@@ -37,7 +37,8 @@ examples:
   pillion check --namespace weather --address 10.1.2.3 --publisher weather:tester
   pillion check --namespace trial --address $POD_IP --publisher trial:tester --injection
 
-exit codes: 0 it works, 1 a step failed, 2 a wrong command line.
+exit codes: 0 it works, 1 a step failed, 2 a wrong command line,
+130 interrupted with Ctrl-C or by SIGTERM.
 """
 
 TOKEN = Path("/var/run/secrets/pillion/token")

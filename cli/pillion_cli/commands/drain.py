@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import sys
 import time
+from contextlib import suppress
 
 from pillion_cli.arguments import (
     Options,
@@ -12,6 +14,7 @@ from pillion_cli.arguments import (
 )
 from pillion_cli.client import Access, DelivererClient, Unreachable
 from pillion_cli.exits import CommandError, Exit
+from pillion_cli.output import OutputError
 
 HELP = """
 Attempt every pending delivery now, and wait until nothing is pending, for at most --timeout. The
@@ -48,14 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        code = _drain(args)
-    except CommandError as failure:
-        if not args.best_effort:
-            raise
-        _tell(args, str(failure), pending=None)
-        return Exit.OK
-    return Exit.OK if args.best_effort else code
+    if not args.best_effort:
+        return _drain(args)
+    with suppress(OutputError):
+        try:
+            _drain(args)
+        except CommandError as failure:
+            _tell(args, str(failure), pending=None)
+        sys.stdout.flush()
+    return Exit.OK
 
 
 def _drain(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from pillion_cli.arguments import (
     whole_number,
 )
 from pillion_cli.exits import CommandError, Exit
+from pillion_cli.output import OutputError
 from pillion_cli.serving import heed_signals
 
 if TYPE_CHECKING:
@@ -143,16 +144,16 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 class _Output:
-    """When its reader has gone, the listener ends."""
+    """When standard output cannot be written, the listener ends."""
 
     def __init__(self) -> None:
         self.on_lost: Callable[[], None] = lambda: None
-        self.lost: BrokenPipeError | None = None
+        self.lost: OutputError | None = None
 
     def write(self, line: str) -> None:
         try:
             print(line, end="", flush=True)
-        except BrokenPipeError as error:
+        except OutputError as error:
             self.lost = error
             self.on_lost()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pillion_cli.arguments import Options, add_cluster_arguments, seconds_from, whole_number
 from pillion_cli.exits import CommandError, Exit
+from pillion_cli.output import OutputError
 from pillion_cli.serving import (
     add_logging_arguments,
     heed_signals,
@@ -299,7 +300,7 @@ def run(args: argparse.Namespace) -> int:
         # Expected failures are one sentence; others show a trace.
         failure = first(group, StartFailed) or first(group, LeadershipLost)
         if failure is None:
-            raise
+            raise first(group, OutputError) or group from None
         raise CommandError(str(failure)) from group
     finally:
         output.close()

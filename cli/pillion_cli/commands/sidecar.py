@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pillion_cli.arguments import Options, whole_number
 from pillion_cli.exits import CommandError, Exit, gc_disabled
+from pillion_cli.output import OutputError
 from pillion_cli.serving import (
     add_logging_arguments,
     heed_signals,
@@ -269,7 +270,7 @@ def run(args: argparse.Namespace) -> int:
     except ExceptionGroup as group:
         failed = first(group, PartFailed)
         if failed is None:
-            raise
+            raise first(group, OutputError) or group from None
         raise CommandError(str(failed)) from group
     finally:
         output.close()
