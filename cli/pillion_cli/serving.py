@@ -2,11 +2,14 @@
 
 import argparse
 import asyncio
+import ipaddress
 import json
 import logging
 import signal
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
+from typing import Protocol
 
 from pillion_cli.arguments import Options, port_number, whole_number
 from pillion_cli.exits import CommandError, Exit
@@ -68,6 +71,45 @@ def host_and_port(text: str, *, example: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in {example}") from None
 
 
+class _Address(Protocol):
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
+def check_listeners(listeners: Mapping[str, _Address | None]) -> None:
+    """Raise CommandError for two addresses that cannot both be listened on.
+
+    ``listeners`` are addresses by option; None is no listener.
+    """
+    given = [(option, where) for option, where in listeners.items() if where is not None]
+    for (first, one), (second, other) in combinations(given, 2):
+        if one.port and one.port == other.port and _overlap(one.host, other.host):
+            raise CommandError(
+                f"{first} {_shown(one)} and {second} {_shown(other)} cannot share a port; "
+                "choose another port for one of them",
+                code=Exit.USAGE,
+            )
+
+
+def _overlap(one: str, other: str) -> bool:
+    """False for names: which addresses they have is known only when they are listened on."""
+    if one == other:
+        return True
+    try:
+        first, second = ipaddress.ip_address(one), ipaddress.ip_address(other)
+    except ValueError:
+        return False
+    is_wildcard = first.is_unspecified or second.is_unspecified
+    return first.version == second.version and (is_wildcard or first == second)
+
+
+def _shown(address: _Address) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{address.port}"
+
+
 def add_logging_arguments(options: Options) -> None:
     options.choice("--log-format", LogFormat, "format of a log line", LogFormat.JSON)
     options.choice(
@@ -96,10 +138,10 @@ def start_logging(args: argparse.Namespace) -> LogOutput:
 def _log_file(args: argparse.Namespace) -> LogFile | None:
     size, frequency, keep = args.log_file_size, args.log_file_frequency, args.log_file_keep
     if args.log_file is None:
-        if size or frequency or keep:
-            raise CommandError(
-                "only a log file is rotated; name it with --log-file FILE", code=Exit.USAGE
-            )
+        rotation = {"size": size, "frequency": frequency, "keep": keep}
+        given = [f"--log-file-{name}" for name, value in rotation.items() if value]
+        if given:
+            raise CommandError(f"{', '.join(given)}: only with --log-file FILE", code=Exit.USAGE)
         return None
     if keep and not (size or frequency):
         raise CommandError(

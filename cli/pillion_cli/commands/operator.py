@@ -13,6 +13,7 @@ from pillion_cli.exits import CommandError, Exit
 from pillion_cli.output import OutputError
 from pillion_cli.serving import (
     add_logging_arguments,
+    check_listeners,
     heed_signals,
     host_and_port,
     start_logging,
@@ -289,6 +290,8 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
 
 
 def run(args: argparse.Namespace) -> int:
+    webhook = None if args.no_webhook else args.webhook
+    check_listeners({"--telemetry": args.telemetry, "--webhook": webhook})
     output = start_logging(args)
     if args.log_level != "DEBUG":
         # kopf logs every event.

@@ -15,6 +15,7 @@ from pillion_cli.exits import CommandError, Exit, gc_disabled
 from pillion_cli.output import OutputError
 from pillion_cli.serving import (
     add_logging_arguments,
+    check_listeners,
     heed_signals,
     host_and_port,
     leave_word,
@@ -240,6 +241,13 @@ def _keep_apart(journal: Path | None, resources: Path) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _keep_apart(args.journal, args.resources)
+    check_listeners(
+        {
+            "--intake": args.intake,
+            "--telemetry": args.telemetry,
+            "--administration": args.administration,
+        }
+    )
     settings = Settings(
         resources=args.resources,
         journal=args.journal,

@@ -10,7 +10,9 @@ import pytest
 from pillion_cli.arguments import Options
 from pillion_cli.commands import publish, sidecar
 from pillion_cli.exits import CommandError, Exit
-from pillion_cli.serving import add_logging_arguments, start_logging
+from pillion_cli.main import main
+from pillion_cli.serving import add_logging_arguments, check_listeners, start_logging
+from pillion_sidecar.settings import Address
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +59,7 @@ def test_without_a_file_the_log_goes_to_standard_error(capsys: pytest.CaptureFix
     ],
 )
 def test_what_does_not_go_to_a_file_does_not_roll(option: str, value: str) -> None:
-    with pytest.raises(CommandError, match="--log-file FILE") as failure:
+    with pytest.raises(CommandError, match=f"^{option}: only with --log-file FILE") as failure:
         start_logging(parsed(option, value))
     assert failure.value.code is Exit.USAGE
 
@@ -90,6 +92,58 @@ def test_a_bad_value_is_refused(
     with pytest.raises(SystemExit):
         parsed(option, value)
     assert value in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        (
+            "sidecar",
+            ["--intake", "127.0.0.1:8300", "--telemetry", "127.0.0.1:8300"],
+            "--intake 127.0.0.1:8300 and --telemetry 127.0.0.1:8300",
+        ),
+        (
+            "sidecar",
+            ["--administration", "127.0.0.1:8289"],
+            "--telemetry 127.0.0.1:8289 and --administration 127.0.0.1:8289",
+        ),
+        (
+            "sidecar",
+            ["--intake", "[::]:8289", "--telemetry", "[::1]:8289"],
+            "--intake [::]:8289 and --telemetry [::1]:8289",
+        ),
+        (
+            "operator",
+            ["--webhook", "0.0.0.0:8081", "--telemetry", "10.0.0.1:8081"],
+            "--telemetry 10.0.0.1:8081 and --webhook 0.0.0.0:8081",
+        ),
+    ],
+)
+def test_two_listeners_of_one_address_are_both_named(
+    name: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    required = {"sidecar": ["--resources", "/nowhere"], "operator": ["--deliverer-image", "image"]}
+    assert main([name, *required[name], *options]) == Exit.USAGE
+    assert capsys.readouterr().err == (
+        f"pillion {name}: {told} cannot share a port; choose another port for one of them\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Address("127.0.0.1", 0), Address("127.0.0.1", 0)),
+        (Address("127.0.0.1", 1), Address("127.0.0.1", 2)),
+        (Address("127.0.0.1", 1), Address("127.0.0.2", 1)),
+        (Address("127.0.0.1", 1), Address("::", 1)),
+        (Address("0.0.0.0", 1), Address("elsewhere", 1)),
+        (Address("127.0.0.1", 1), None),
+    ],
+)
+def test_listeners_of_different_addresses_are_not_refused(
+    one: Address, other: Address | None
+) -> None:
+    check_listeners({"--intake": one, "--telemetry": other})
 
 
 @pytest.mark.parametrize("journal", ["resources", "resources/../resources", "link"])
