@@ -133,6 +133,39 @@ def test_an_answer_is_the_same_whether_it_has_been_seen_before_or_not(
     assert len(owner.answers) == len(answers)
 
 
+@pytest.mark.parametrize("interim", [b"", b"HTTP/1.1 100 Continue\r\n\r\n"])
+@pytest.mark.parametrize("version", ["0.9", "2.0"])
+@pytest.mark.parametrize("status", [204, 503])
+def test_an_answer_of_another_major_version_is_invalid(
+    status: int, version: str, interim: bytes
+) -> None:
+    transport = FakeTransport()
+    wire, owner, buffer = opened(transport)
+    receive(wire, buffer, interim + f"HTTP/{version} {status} Done\r\n\r\n".encode())
+    detail = f"HTTP {status}, but the answer is invalid: it has the version HTTP/{version}"
+    assert owner.losses == [(Failure(DeliveryResult.ERROR, detail, status), False)]
+    assert owner.answers == []
+    assert transport.closed
+
+
+@pytest.mark.parametrize("cut", range(1, 30))
+def test_the_version_is_checked_in_an_answer_that_comes_in_pieces(cut: int) -> None:
+    for version, taken in (("1.1", True), ("2.0", False)):
+        wire, owner, buffer = opened(FakeTransport())
+        buffer[5:6] = b"1"
+        answer = f"HTTP/{version} 204 No Content\r\nA: 1\r\n\r\n".encode()
+        receive(wire, buffer, answer[:cut])
+        receive(wire, buffer, answer[cut:])
+        assert bool(owner.answers) is taken
+
+
+def test_an_interim_answer_of_another_major_version_is_invalid() -> None:
+    wire, owner, buffer = opened(FakeTransport())
+    receive(wire, buffer, b"HTTP/2.0 100 Continue\r\n\r\n")
+    detail = "the answer is invalid: it is not HTTP (it has the version HTTP/2.0)"
+    assert owner.losses == [(Failure(DeliveryResult.ERROR, detail), False)]
+
+
 def test_a_known_answer_to_a_write_that_is_not_through_does_not_keep_the_connection() -> None:
     transport = FakeTransport()
     wire, owner, buffer = opened(transport)

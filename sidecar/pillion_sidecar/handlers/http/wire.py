@@ -23,10 +23,16 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 
 _REMEMBERED_BYTES = 1024
+_MAJOR_VERSION, _ONE = len(b"HTTP/"), ord("1")
 
 
 class _ExcessError(HandlerError):
     """Data after the answer. Raised in a callback to stop the parser."""
+
+
+class _VersionError(HandlerError):
+    """Another major version of HTTP, for which an answer of this form has no meaning (RFC 9112,
+    2.3). Raised in a callback to stop the parser, which accepts 0.9 and 2.0."""
 
 
 class WireOwner(Protocol):
@@ -48,8 +54,8 @@ class Wire(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed",
-        "_head_done", "_headers", "_interim", "_keep", "_known", "_owner", "_parser",
-        "_reading", "_received", "_refused", "_status", "_transport",
+        "_head_done", "_headers", "_interim", "_is_version_1", "_keep", "_known", "_owner",
+        "_parser", "_reading", "_received", "_refused", "_status", "_transport",
     )  # fmt: skip
 
     def __init__(self, *, owner: WireOwner, buffer: memoryview, reading: Reading = USUAL) -> None:
@@ -74,6 +80,7 @@ class Wire(asyncio.BufferedProtocol):
         self._status = 0
         self._head_done = False
         self._interim = False
+        self._is_version_1 = False
         self._complete = False
         self._keep = False
 
@@ -141,6 +148,9 @@ class Wire(asyncio.BufferedProtocol):
             # The known answer, complete, to a completely sent request.
             self._repeated()
             return
+        # Enough for a head that is complete in the first piece, where the parser's version would
+        # cost a tenth of the parse.
+        self._is_version_1 = not self._received and self._buffer[_MAJOR_VERSION] == _ONE
         self._received += nbytes
         try:
             self._parser.feed_data(self._buffer[:nbytes])
@@ -185,6 +195,10 @@ class Wire(asyncio.BufferedProtocol):
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if not self._is_version_1:
+            version = self._parser.get_http_version()
+            if version[0] != "1":
+                raise _VersionError(f"it has the version HTTP/{version}")
         status = self._parser.get_status_code()
         if status < 200:
             self._interim = True
@@ -199,7 +213,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def on_message_complete(self) -> None:
         if self._interim and not self._head_done:
-            self._interim = False
+            self._interim = self._is_version_1 = False
             self._headers.clear()
             return
         self._complete = True
@@ -251,7 +265,8 @@ class Wire(asyncio.BufferedProtocol):
             # Data after the answer, and the body of an error answer, are ignored.
             self._answered(keep=False)
             return
-        self._invalid(str(error) if self._known_status() else f"it is not HTTP ({error})")
+        cause = error.__context__ if isinstance(error.__context__, _VersionError) else error
+        self._invalid(str(cause) if self._known_status() else f"it is not HTTP ({cause})")
 
     def _known_status(self) -> int | None:
         """The status, once received, unless it is interim."""
