@@ -326,10 +326,9 @@ class _Intake:
         if isinstance(parameters, web.Response):
             return parameters
         if parameters.instance is not None:
-            assert parameters.publisher is not None
-            known = self._publishers.find(scoped(slot.namespace, parameters.publisher))
-            if known is None or known.instance != parameters.instance:
-                return other_instance(known)
+            refusal = self._refuse_instance(parameters, slot)
+            if refusal is not None:
+                return refusal
         return self._receive(request, self._begin(slot, parameters), self._bodies, body)
 
     def relay(
@@ -448,6 +447,10 @@ class _Intake:
         parameters = self._parameters(request, slot, sender="an export message")
         if isinstance(parameters, web.Response):
             return parameters
+        if parameters.instance is not None:
+            refusal = self._refuse_instance(parameters, slot)
+            if refusal is not None:
+                return refusal
         try:
             body = await self._bodies.reader.document(request)
         except BodyError as error:
@@ -468,6 +471,13 @@ class _Intake:
             answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
             return answer(export, submission, receipt, timeout=parameters.timeout)
         return cimxml.export_answer(export, submission)
+
+    def _refuse_instance(self, parameters: Parameters, slot: RequestSlot) -> web.Response | None:
+        assert parameters.publisher is not None
+        known = self._publishers.find(scoped(slot.namespace, parameters.publisher))
+        if known is None or known.instance != parameters.instance:
+            return other_instance(known)
+        return None
 
     def _parameters(
         self, request: web.Request, slot: RequestSlot, *, sender: str | None = None

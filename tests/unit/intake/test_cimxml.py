@@ -75,6 +75,16 @@ async def test_a_retry_is_a_duplicate_and_answered_with_success() -> None:
         assert door.observer.counts["cim-xml", "duplicate"] == 1
 
 
+@pytest.mark.parametrize("path", ["/CIMListener", "/v1/indications"])
+async def test_an_instance_that_is_not_known_is_refused(path: str) -> None:
+    named = {"Pillion-Publisher": "bmc-17"}
+    async with Door().open() as door:
+        for headers, status in ((HEADERS, 400), (HEADERS | named, 409)):
+            answer = await export(door, message(), path=f"{path}?instance=x", headers=headers)
+            assert answer[0] == status
+        assert door.queues.taken == []
+
+
 async def test_a_full_queue_is_cim_error_1() -> None:
     async with Door().open() as door:
         door.queues.full.add("siem")
