@@ -34,9 +34,19 @@ MAXIMUM_ANSWER = 64 * 1024 * 1024
 
 
 class Access:
-    def __init__(self, *, ca: Path | None = None, token_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        ca: Path | None = None,
+        token_file: Path | None = None,
+        ca_name: str = "--ca",
+        token_name: str = "--token-file",
+    ) -> None:
+        """The names are those of the options or variables, for messages."""
         self._ca = ca
         self._token_file = token_file
+        self._ca_name = ca_name
+        self._token_name = token_name
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Access":
@@ -45,13 +55,15 @@ class Access:
         return cls(
             ca=args.ca or _path(assumed.get(CA_VARIABLE)),
             token_file=args.token_file or _path(assumed.get(TOKEN_VARIABLE)),
+            ca_name="--ca" if args.ca else CA_VARIABLE,
+            token_name="--token-file" if args.token_file else TOKEN_VARIABLE,
         )
 
     def check(self, url: str) -> None:
         """Raise :class:`CommandError` for credentials without an https URL."""
         if urlsplit(url).scheme == "https":
             return
-        for option, given in (("--ca", self._ca), ("--token-file", self._token_file)):
+        for option, given in ((self._ca_name, self._ca), (self._token_name, self._token_file)):
             if given is not None:
                 raise CommandError(
                     f"{option} needs an https URL, and {url!r} is not one", code=Exit.USAGE
@@ -62,10 +74,12 @@ class Access:
             context = ssl.create_default_context(cafile=self._ca)
         except ssl.SSLError:
             raise CommandError(
-                f"--ca {self._ca}: no certificates in PEM", code=Exit.USAGE
+                f"{self._ca_name} {self._ca}: no certificates in PEM", code=Exit.USAGE
             ) from None
         except OSError as error:
-            raise CommandError(f"--ca {self._ca}: {error.strerror}", code=Exit.USAGE) from None
+            raise CommandError(
+                f"{self._ca_name} {self._ca}: {error.strerror}", code=Exit.USAGE
+            ) from None
         # RFC 9525 6.3: a name counts in subjectAltName only.
         context.hostname_checks_common_name = False
         return context
@@ -78,9 +92,9 @@ class Access:
             with self._token_file.open("rb") as file:
                 token = file.read(MOST_TOKEN_BYTES + 1).strip()
         except OSError as error:
-            raise CommandError(f"--token-file {self._token_file}: {error.strerror}") from None
+            raise CommandError(f"{self._token_name} {self._token_file}: {error.strerror}") from None
         if len(token) > MOST_TOKEN_BYTES or _TOKEN.fullmatch(token) is None:
-            raise CommandError(f"--token-file {self._token_file}: no valid token")
+            raise CommandError(f"{self._token_name} {self._token_file}: no valid token")
         return {"Authorization": f"Bearer {token.decode('ascii')}"}
 
 

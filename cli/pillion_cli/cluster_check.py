@@ -366,7 +366,7 @@ class Check:
         try:
             token = self._world.token()
         except OSError as error:
-            raise CheckError(f"the token cannot be read: {error}") from error
+            raise CheckError(f"--token-file: the token cannot be read: {error}") from error
         reply = await self._publish(token=token)
         if isinstance(reply, str):
             return reply

@@ -80,7 +80,9 @@ def run(args: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         return Exit.INTERRUPTED
     except ListenError as error:
-        raise CommandError(f"cannot listen on port {args.port}: {error}") from error
+        raise CommandError(
+            f"cannot listen on port {args.port}: {error}; choose another --port, or 0 for any"
+        ) from error
     except (OSError, ValueError) as error:
         raise CommandError(f"the API server cannot be reached: {error}") from error
 

@@ -305,7 +305,7 @@ def _export(reader: JournalReader, args: argparse.Namespace) -> int:
     known = {name for _, name in reader.account.destinations.values()}
     if args.destination is not None and args.destination not in known:
         raise CommandError(
-            f"the journal has no destination {args.destination!r}; it has "
+            f"--destination: the journal has no destination {args.destination!r}; it has "
             f"{', '.join(sorted(known)) or 'none'}",
             code=Exit.USAGE,
         )

@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     except ListenError as error:
         raise CommandError(
             f"cannot listen on {args.address} port {args.port}: {error};"
-            " choose another --port, or 0 for any"
+            " choose another --address or --port, or --port 0 for any"
         ) from error
     return Exit.OK
 
@@ -137,10 +137,15 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
         context.load_cert_chain(args.tls_certificate, args.tls_key)
     except (OSError, ssl.SSLError) as error:
         raise CommandError(
-            f"cannot read the TLS certificate {args.tls_certificate} and its key: {error};"
-            " both must be PEM, without a password"
+            f"{_tls_options(args)}: cannot be read: {error};"
+            " certificate and key must be PEM, without a password"
         ) from error
     return context
+
+
+def _tls_options(args: argparse.Namespace) -> str:
+    given = {"--tls-certificate": args.tls_certificate, "--tls-key": args.tls_key}
+    return " and ".join(f"{option} {file}" for option, file in given.items() if file)
 
 
 class _Output:

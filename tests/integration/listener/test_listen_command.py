@@ -121,8 +121,18 @@ def test_https(tmp_path: Path) -> None:
         (["--status", "99"], 2, "--status: 99 is not a status of HTTP"),
         (["--retry-after", "-1"], 2, "--retry-after: -1"),
         (["--tls-key", "x"], 2, "--tls-key needs --tls-certificate"),
-        (["--tls-certificate", "/nowhere.pem"], 1, "cannot read the TLS certificate /nowhere.pem"),
+        (
+            ["--tls-certificate", "/nowhere.pem"],
+            1,
+            "--tls-certificate /nowhere.pem: cannot be read",
+        ),
+        (
+            ["--tls-certificate", "/nowhere.pem", "--tls-key", "/key.pem"],
+            1,
+            "--tls-certificate /nowhere.pem and --tls-key /key.pem: cannot be read: ",
+        ),
         (["--address", "192.0.2.1"], 1, "cannot listen on 192.0.2.1 port 0"),
+        (["--address", "192.0.2.1"], 1, "choose another --address or --port, or --port 0 for any"),
     ],
 )
 def test_what_cannot_be_is_told(options: list[str], code: int, part: str) -> None:

@@ -34,6 +34,22 @@ def test_a_token_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
         Access(token_file=tmp_path / "token").headers()
 
 
+def test_a_file_that_a_variable_names_is_told_with_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "none"
+    monkeypatch.setenv("PILLION_TOKEN_FILE", str(file))
+    monkeypatch.setenv("PILLION_CA", str(file))
+    access = Access.of(Namespace(to="https://gateway", ca=None, token_file=None))
+    with pytest.raises(CommandError, match=f"^PILLION_TOKEN_FILE {file}: No such file"):
+        access.headers()
+    with pytest.raises(CommandError, match=f"^PILLION_CA {file}: No such file"):
+        access.context()
+    given = Access.of(Namespace(to="https://gateway", ca=file, token_file=file))
+    with pytest.raises(CommandError, match=f"^--token-file {file}: No such file"):
+        given.headers()
+
+
 def test_variables_stand_for_the_options_at_an_https_url_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,7 +282,7 @@ async def test_a_token_that_is_not_taken_fails_at_once() -> None:
     assert "refuses the token: 403: not among publishers" in await trial.failure()
     assert trial.slept == []
     failed = await Trial(token=unreadable).failure()
-    assert "the token cannot be read: No such file: token" in failed
+    assert "--token-file: the token cannot be read: No such file: token" in failed
 
 
 async def test_what_is_not_delivered_in_time_is_published_anew_as_another() -> None:

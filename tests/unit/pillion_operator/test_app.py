@@ -60,7 +60,10 @@ def test_without_a_way_to_an_api_server_it_says_so(tmp_path: Path, text: str | N
 def test_an_address_that_is_taken_is_named_with_why(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = f"^cannot listen on 127.0.0.1:{port}: [Aa]ddress already in use$"
+        said = (
+            f"^cannot listen on 127.0.0.1:{port}: [Aa]ddress already in use; "
+            "choose another address by --telemetry$"
+        )
         with pytest.raises(StartFailed, match=said):
             asyncio.run(started(kubeconfig(tmp_path), Address("127.0.0.1", port)))
 
