@@ -172,7 +172,7 @@ def _in_service(
     if state.evaluation.held.get(destination) == OLDER_DELIVERERS:
         message = (
             f"A deliverer of IndicationService {service.name} is of an older version and does not "
-            "know destinationFrom. Indications are queued. Make the pods anew that the condition "
+            "know destinationFrom. Indications are queued. Recreate the pods that the condition "
             "OlderDeliverers of the service names."
         )
         return Condition("Ready", "False", OLDER_DELIVERERS, message)

@@ -78,7 +78,7 @@ def _problem(body: Object, namespace: Namespace) -> str | None:
     """The problem of a gateway, with the remedy."""
     parsed = namespace.parsed(SERVICE, body["metadata"]["name"])
     if being_deleted(body):
-        return "is being deleted. Name another, or make it anew."
+        return "is being deleted. Name another, or recreate it."
     if parsed is None or parsed.resource is None or parsed.problems:
         return "is not accepted; its own conditions say why."
     if not is_gateway(body):

@@ -273,7 +273,7 @@ class _Candidate:
         if body is None:
             return missing(kind, name)
         if being_deleted(body):
-            message = f"{kind} {name} is being deleted. Name another, or make it anew."
+            message = f"{kind} {name} is being deleted. Name another, or recreate it."
             return Verdict(False, f"{_WORDS[kind]}BeingDeleted", message)
         parsed = self._namespace.parsed(kind, name)
         if parsed is None or parsed.problems:

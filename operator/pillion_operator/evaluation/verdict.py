@@ -18,7 +18,7 @@ class Verdict:
     message: str
 
 
-ACCEPTED = Verdict(True, "Accepted", "It is valid, and all that it names is there.")
+ACCEPTED = Verdict(True, "Accepted", "It is valid, and all objects that it names exist.")
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:

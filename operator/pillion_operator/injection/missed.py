@@ -316,6 +316,6 @@ class MissedInjections:
                 action="Inject",
                 note=f"The pod should have a deliverer of IndicationService {pod.service} and has "
                 f"none: it was made while the webhook could not be asked, or before the service "
-                f"selected it. Make it anew.",
+                f"selected it. Recreate it.",
             )
             self._told.add(pod.uid)

@@ -79,17 +79,17 @@ def ready_condition(counts: DelivererCounts) -> Condition:
     others = f" {unreachable} do not answer the operator (Unreported)." if unreachable else ""
     waiting = counts.behind + (0 if counts.ready else counts.starting)
     if waiting:
-        message = f"{waiting} deliverer(s) do not run on this configuration yet.{others}"
+        message = f"{waiting} deliverer(s) do not use this configuration yet.{others}"
         return Condition("Ready", "False", "RollingOut", message)
     if counts.ready:
-        message = f"Every deliverer that can be reached runs on this configuration.{others}"
+        message = f"Every reachable deliverer uses this configuration.{others}"
         return Condition("Ready", "True", "InForce", message)
     if not unreachable:
-        message = "No deliverer runs; whatever starts will run on this configuration."
+        message = "No deliverer runs. Each new deliverer will use this configuration."
         return Condition("Ready", "True", "NoDeliverers", message)
     message = (
-        f"{unreachable} of {counts.deliverers} deliverers do not answer the operator, so what they "
-        "run on is not known; a NetworkPolicy may hide them. They deliver all the same."
+        f"{unreachable} of {counts.deliverers} deliverers do not answer the operator, so their "
+        "configuration is unknown. A NetworkPolicy may block it. Delivery is not affected."
     )
     return Condition("Ready", "True", "Unreported", message)
 
@@ -113,14 +113,14 @@ def older_condition(
     pods = ", ".join(said)
     know = "may not know" if unheard else "do not know"
     if not left_out:
-        message = f"{pods}. The configuration has nothing that they do not know."
+        message = f"{pods}. They know every field of the configuration."
         return Condition("OlderDeliverers", "True", "NothingLeftOut", message)
     return Condition(
         "OlderDeliverers",
         "True",
         "FieldsLeftOut",
-        f"{pods}, and {know} {some_of(left_out, '; ')}: left out of the configuration of all. "
-        "Make these pods anew to have it in force.",
+        f"{pods}, and {know} {some_of(left_out, '; ')}. The configuration of all deliverers omits "
+        "them until you recreate these pods.",
     )
 
 
@@ -129,13 +129,13 @@ def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
     kind = "InjectionComplete"
     if missing:
         message = (
-            f"{some_of(sorted(missing))} should have a deliverer and have none: the webhook was "
-            "not asked when they were made. Make them anew, or set onMissedInjection to Evict."
+            f"{some_of(sorted(missing))} should have a deliverer and have none: the API server did "
+            "not ask the webhook. Recreate them, or set onMissedInjection to Evict."
         )
         return Condition(kind, "False", "PodsMissed", message)
     if not injected:
-        return Condition(kind, "True", "NoPods", "No pod asks for a deliverer of this service.")
-    message = "Every pod that should have a deliverer has it."
+        return Condition(kind, "True", "NoPods", "No pod should have a deliverer of this service.")
+    message = "Every pod that should have a deliverer has one."
     return Condition(kind, "True", "AllInjected", message)
 
 
@@ -144,19 +144,19 @@ def durability_condition(durability: Durability, *, hand_over_to: str) -> Condit
     when a sidecar ends; or empty."""
     kind = "NotDurableBeyondPod"
     if durability is not Durability.DISK:
-        message = f"Nothing is said to be durable: durability is {durability.value}."
+        message = f"Pending indications are not on disk: durability is {durability.value}."
         return Condition(kind, "False", "NothingDurable", message)
     if hand_over_to:
-        message = f"What is left when a pod ends is handed over to the gateway {hand_over_to}."
+        message = f"A pod that ends hands its indications over to the gateway {hand_over_to}."
         return Condition(kind, "False", "HandedOver", message)
     return Condition(
         kind,
         "True",
         "VolumeOfPod",
-        "The journal of a sidecar lies in an emptyDir, which outlives its container and goes with "
-        "its pod: what was acknowledged as durable and is not delivered when the pod is deleted, "
-        "evicted or loses its node is lost. Set handOverTo to a service in mode Gateway for pods "
-        "that end in order; where a node may be lost, publish to that gateway.",
+        "The journal of a sidecar is in an emptyDir, which is deleted with its pod, not with its "
+        "container. If the pod is deleted, evicted or loses its node, its pending indications are "
+        "lost, also those acknowledged as durable. For pods that end in order, set handOverTo to a "
+        "service in mode Gateway. Against the loss of a node, publish to that gateway.",
     )
 
 
@@ -182,7 +182,7 @@ def another_installation(one: str, other: str) -> Condition:
         "AnotherInstallation",
         "True",
         "ObjectsOverwritten",
-        f"The installations {both} (namespace and Lease of each) both make the objects of this "
+        f"The installations {both} (namespace and Lease of each) both write the objects of this "
         "service, and overwrite each other. Remove one, or let them serve different namespaces "
         "(--namespace; scope.namespaces of the chart).",
     )
@@ -195,8 +195,8 @@ def scaled_elsewhere(stateful_set: str, manager: str, replicas: int) -> Conditio
         "True",
         "Scaled",
         f"{manager} has set replicas of StatefulSet {stateful_set} to {replicas} through its "
-        "scale, and deliverer.replicas is not applied. Each pod has queues of its own; those of a "
-        "pod that goes wait in its claim, and are lost without one. To have deliverer.replicas "
+        "scale, and deliverer.replicas is not applied. Each pod has its own queues. Those of a "
+        "removed pod stay in its claim, and are lost without a claim. To apply deliverer.replicas "
         f"again, remove the autoscaler, then run kubectl scale statefulset {stateful_set} "
         "--replicas with that number.",
     )

@@ -27,22 +27,22 @@ _AGE = "OldIndications"
 SUSPENDED = "Suspended"
 #: Why deliverers have it suspended though its user has not, and the remedy.
 _HELD = {
-    "CredentialsMissing": "A Secret that it needs is missing or wrong, as Accepted says: "
-    "indications are queued, and delivered once it is there.",
-    "OlderDeliverers": "A deliverer of an older version does not know destinationFrom, as the "
-    "condition OlderDeliverers of its service says: indications are queued, and delivered once the "
-    "pods that it names are made anew.",
-    "InternalError": "The operator itself fails on it, as Accepted says: indications are queued, "
-    "and delivered once that is mended.",
+    "CredentialsMissing": "A Secret of this destination is missing or wrong: see Accepted. "
+    "Indications are queued, and delivered when the Secret is correct.",
+    "OlderDeliverers": "A deliverer of an older version does not know destinationFrom. "
+    "Indications are queued, and delivered when you have recreated the pods that the condition "
+    "OlderDeliverers of the service names.",
+    "InternalError": "The operator fails on this destination: see Accepted. Indications are "
+    "queued, and delivered when the defect is repaired.",
     "GatewayMissing": "It has deliverThrough Gateway, and a service that delivers to it has no "
-    "gatewayRef: indications are queued in its sidecars, and relayed once one is named.",
+    "gatewayRef. Indications are queued in the sidecars, and relayed when gatewayRef is set.",
 }
 #: Deliverers find a problem of the destination itself.
 HELD = "Held"
 NO_DELIVERERS = "NoDeliverers"
 UNREACHABLE = "DeliverersUnreachable"
 NOTHING_SENT = "NothingSent"
-_NO_ATTEMPT = "No deliverer has had anything to send yet."
+_NO_ATTEMPT = "No deliverer has made an attempt yet."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,8 @@ def _nothing_known(delivery: DestinationDelivery) -> tuple[str, str] | None:
     if delivery.deliverers:
         return None
     if delivery.unreachable:
-        return UNREACHABLE, "No deliverer that serves it can be reached by the operator."
-    return NO_DELIVERERS, "No deliverer serves it: no pod, or no subscription, uses it."
+        return UNREACHABLE, "The operator cannot reach any deliverer that serves it."
+    return NO_DELIVERERS, "No deliverer serves it: no subscription or no pod uses it."
 
 
 def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condition:
@@ -133,7 +133,7 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
         return Condition(kind, "False", "ListenerFailing", message)
     if not delivery.delivering:
         return Condition(kind, "Unknown", NOTHING_SENT, _NO_ATTEMPT)
-    message = f"The last attempts succeeded at all deliverers that have sent anything.{silent}"
+    message = f"The last attempt of every deliverer that has made one succeeded.{silent}"
     return Condition(kind, "True", "ListenerAnswers", message)
 
 
@@ -149,14 +149,14 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
         return Condition(kind, "Unknown", *unknown)
     if delivery.failing and not delivery.delivering:
         message = (
-            f"No deliverer that tried gets anything through: {ways(delivery.details)}. Look at "
-            f"the listener, its address, and what lies between.{_silent(delivery)}"
+            f"No deliverer can deliver: {ways(delivery.details)}. Check the listener, its URL, "
+            f"and the network.{_silent(delivery)}"
         )
         return Condition(kind, "True", "AttemptsFail", message)
     if delivery.held and not delivery.delivering:
         return Condition(kind, "Unknown", HELD, _held_message(delivery))
     if delivery.delivering:
-        message = "It took what at least one deliverer sent last." + _silent(delivery)
+        message = "The last attempt of at least one deliverer succeeded." + _silent(delivery)
         return Condition(kind, "False", "ListenerAnswers", message)
     return Condition(kind, "Unknown", NOTHING_SENT, _NO_ATTEMPT)
 
@@ -164,28 +164,28 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
 def _held_message(delivery: DestinationDelivery) -> str:
     how_many = "Every deliverer holds" if not delivery.delivering else "Some deliverers hold"
     return (
-        f"{how_many} what is for it: {ways(delivery.holds)}. Nothing is discarded while there is "
-        "room, and it is delivered once this is mended." + _silent(delivery)
+        f"{how_many} its indications: {ways(delivery.holds)}. They are delivered when this "
+        "fault is corrected, and none is discarded until the queue is full." + _silent(delivery)
     )
 
 
 def _silent(delivery: DestinationDelivery) -> str:
     # No number, which changes with every executor: the service's status has it.
-    return " Some deliverers cannot be reached by the operator." if delivery.unreachable else ""
+    return " The operator cannot reach some deliverers." if delivery.unreachable else ""
 
 
 def _draining(delivery: DestinationDelivery, *, drained: bool) -> Condition:
     kind = "Draining"
-    missing = " Deliverers that cannot be reached may hold more." if delivery.unreachable else ""
+    missing = " Unreachable deliverers may hold more." if delivery.unreachable else ""
     if drained:
-        return Condition(kind, "False", "Drained", f"Nothing is left.{missing}")
+        return Condition(kind, "False", "Drained", f"No indication is left.{missing}")
     if delivery.deliverers:
         message = (
             f"{delivery.depth} indication(s) are left at {delivery.deliverers} deliverer(s); "
-            f"they are delivered, or discarded by retry and lifetime as ever.{missing}"
+            f"they are delivered, or discarded by retry and lifetime.{missing}"
         )
         return Condition(kind, "True", "Draining", message)
-    message = f"Not every deliverer has been told of the removal yet.{missing}"
+    message = f"Some deliverers have not loaded the removal yet.{missing}"
     return Condition(kind, "True", "RollingOut", message)
 
 
@@ -231,16 +231,16 @@ def _backlogged(
     by_queue = held and live is not None and live.get("reason") == _QUEUE
     if delivery.fullest >= (FULL_NO_MORE if by_queue else FULL):
         message = (
-            f"A deliverer's queue is filled by {FULL:.0%} or more (until it is below "
-            f"{FULL_NO_MORE:.0%}). Beyond queueSize, queueFullPolicy says what happens."
+            f"A deliverer's queue is filled by {FULL:.0%} or more (the condition ends "
+            f"below {FULL_NO_MORE:.0%}). When the queue is full, queueFullPolicy applies."
         )
         return Condition(kind, "True", _QUEUE, message), None
     if oldest is not None and age >= (limit * OLD_NO_MORE if held else limit):
         message = (
-            f"The oldest indication waits for {limit:g} seconds or more (until it is less "
-            "than half of that). See Delivering for why."
+            f"The oldest indication has waited for {limit:g} seconds or more (the condition ends "
+            "below half of that). See Delivering for the cause."
         )
         return Condition(kind, "True", _AGE, message), None
-    message = "What comes is delivered before it is old and before its queue is nearly full."
+    message = "No indication has waited for long, and no queue is nearly full."
     due = None if oldest is None else max(0.0, limit - age)
     return Condition(kind, "False", "KeepingUp", message), due

@@ -25,7 +25,7 @@ def relay_condition(delivery: DestinationDelivery) -> Condition | None:
     if delivery.relays_failing:
         how_many = "some sidecars" if delivery.relays_delivering else "every sidecar"
         gateways = [
-            (f"to the gateway {gateway}: {detail or 'not said how'}", number)
+            (f"to the gateway {gateway}: {detail or 'cause unknown'}", number)
             for (gateway, detail), number in delivery.relay_details
         ]
         how = ways(gateways, "sidecar")
@@ -33,11 +33,11 @@ def relay_condition(delivery: DestinationDelivery) -> Condition | None:
             kind,
             "True",
             "GatewayFailing",
-            f"The last attempts of {how_many} to relay failed: {how}. What is to be relayed "
-            "waits there, and no attempt of its retry is spent.",
+            f"The last attempts of {how_many} to relay failed: {how}. The indications wait "
+            "in the sidecars, and no delivery attempt is counted.",
         )
     if delivery.relays_delivering:
-        message = "The gateway has taken what sidecars relayed last."
+        message = "The gateway has accepted the last relayed indications."
         return Condition(kind, "False", "GatewayAnswers", message)
     return Condition(kind, "Unknown", "NothingRelayed", "No sidecar has relayed anything yet.")
 
@@ -49,8 +49,8 @@ def ways(details: Sequence[tuple[str, int]], who: str = "deliverer") -> str:
         for detail, number in details[:_MOST_DETAILS]
     ]
     if len(details) > _MOST_DETAILS:
-        listed.append("and in other ways")
-    return ", ".join(listed) or "they did not say how"
+        listed.append("and other causes")
+    return ", ".join(listed) or "cause unknown"
 
 
 def shared_condition(services: Sequence[str]) -> Condition:
@@ -58,16 +58,16 @@ def shared_condition(services: Sequence[str]) -> Condition:
     deliverers."""
     kind = "SequenceIdentifiersShared"
     if not services:
-        message = "One deliverer alone sends identifiers to this URL."
+        message = "Only one deliverer sends identifiers to this URL."
         return Condition(kind, "False", "OneDeliverer", message)
     return Condition(
         kind,
         "True",
         "SeveralDeliverers",
         f"Several deliverers, or destinations, of {some_of(services)} lead to this URL, each with "
-        "numbers of its own: a listener that goes by sender and URL may take indications for late "
-        "ones and discard them, though it answers with success. Set sequenceIdentifiers to Auto or "
-        "Omit, or deliver through one gateway with one replica.",
+        "its own sequence numbers. A listener that compares numbers by sender and URL may discard "
+        "indications as late, and answer with success. Set sequenceIdentifiers to Auto or Omit, "
+        "or deliver through one gateway with one replica.",
     )
 
 
@@ -78,9 +78,9 @@ def same_place_condition(others: Sequence[str]) -> Condition:
         "SharedPortAndPath",
         "True",
         "OtherHostName",
-        f"{some_of(others)} has the same port and path under another host name. If these are names "
-        "of one listener, it may take indications for late ones and discard them: give all of them "
-        "the same URL, or set sequenceIdentifiers to Omit.",
+        f"{some_of(others)} has the same port and path under another host name. If both names lead "
+        "to one listener, it may discard indications as late: give these destinations the same "
+        "URL, or set sequenceIdentifiers to Omit.",
     )
 
 
@@ -97,16 +97,16 @@ def gateway_condition(
         if known.ready or known.behind:
             continue
         if known.unreachable:
-            message = f"The gateway {name} cannot be reached by the operator."
+            message = f"The operator cannot reach the gateway {name}."
             return Condition(kind, "Unknown", "Unreachable", message)
         return Condition(
             kind,
             "False",
             "GatewayNotRunning",
-            f"No deliverer of the gateway {name} serves: sidecars keep what they are to relay "
-            f"until one does. Look at StatefulSet pillion-{name} and its pods.",
+            f"No deliverer of the gateway {name} is ready. Sidecars keep its indications "
+            f"until one is. Look at StatefulSet pillion-{name} and its pods.",
         )
-    return Condition(kind, "True", "GatewayServes", "The gateway that it names takes indications.")
+    return Condition(kind, "True", "GatewayServes", "Every gateway that it names is ready.")
 
 
 def retained_condition(service: str, retained: Mapping[str, Collection[str]]) -> Condition:
@@ -116,9 +116,9 @@ def retained_condition(service: str, retained: Mapping[str, Collection[str]]) ->
         "RelayRetained",
         "True",
         "GatewayMayHold",
-        f"Nothing is relayed any more for subscriptions that these gateways keep: {kept}. Each "
-        "keeps them until it has delivered what it holds for them. If it never will, run kubectl "
-        f"annotate indsvc {service} {ABANDON_RELAY_ANNOTATION}=GATEWAY: it then discards that.",
+        f"Former gateways keep subscriptions of this service until they have delivered their "
+        f"indications: {kept}. To make a gateway discard these instead, run kubectl annotate "
+        f"indsvc {service} {ABANDON_RELAY_ANNOTATION}=GATEWAY.",
     )
 
 
@@ -156,7 +156,7 @@ def abandoned_condition(
             "False",
             "GatewayInUse",
             f"{asked}: {ABANDON_RELAY_ANNOTATION} has no effect, because gatewayRef or handOverTo "
-            "names this gateway, or has named it since. Remove the annotation; set it again once "
+            "names this gateway, or has named it since. Remove the annotation; set it again when "
             "they name another gateway.",
         )
     if before.get("status") == "True":
@@ -169,9 +169,9 @@ def abandoned_condition(
             "NotRetained",
             f"{ABANDON_RELAY_ANNOTATION} has no effect, because {asked[:_LONGEST_NAME]!r} is not "
             "the name of a former gateway that keeps subscriptions of this service. Name one, or "
-            f"remove the annotation. These keep some: {known}.",
+            f"remove the annotation. Former gateways: {known}.",
         )
-    held = "their number is not known, because it has not answered the operator"
+    held = "their number is unknown, because it has not answered the operator"
     if pending is not None:
         held = f"{pending}, as it last reported for their destinations"
     return Condition(
@@ -213,7 +213,7 @@ def gateway_not_running(
     why = some_of(named, "; ") or "there is no pod"
     # The scheduler names neither the claim nor its class.
     if storage_class is not None and "persistentvolumeclaim" in why.lower():
-        why += f". Claims ask for StorageClass {storage_class}; check that it exists"
+        why += f". Claims request StorageClass {storage_class}; check that it exists"
     return Condition(
         "Ready",
         "False",

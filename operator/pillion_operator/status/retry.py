@@ -27,7 +27,7 @@ def retry_condition(
         return None
     after, name = found[0]
     if after >= TIME_TO_ACT:
-        message = "A listener may be down for ten minutes and more before anything is lost."
+        message = "A listener may be down for at least ten minutes before an indication is lost."
         return Condition("RetryTooShort", "False", "TimeToAct", message)
     early = after < ALERT_SECONDS
     alert = f", before a Prometheus alert can fire ({ALERT_SECONDS:g} s)" if early else ""
@@ -35,18 +35,18 @@ def retry_condition(
         "RetryTooShort",
         "True",
         "ShorterThanAlert" if early else "ShortRetryWritten",
-        "By the retry fields and indicationLifetimeSeconds that "
+        "With the retry fields and indicationLifetimeSeconds of "
         f"{_writing(destination, name)}, a listener that is down loses its first indication "
         f"{after:g} s after the first failure{alert}. Raise them, or remove them from both "
-        "resources: where none is written, deliverers with durability Disk retry for a day. The "
-        "CRDs of the first release wrote 3 and 30 s into resources that had none.",
+        "resources: without them, deliverers with durability Disk retry for a day. The CRDs of "
+        "the first release stored 3 retries and 30 s in resources without these fields.",
     )
 
 
 def _writing(destination: Mapping[str, Any], service: str) -> str:
     if destination.get("retry") or "indicationLifetimeSeconds" in destination:
-        return f"this destination and IndicationService {service} write"
-    return f"IndicationService {service} writes"
+        return f"this destination and IndicationService {service}"
+    return f"IndicationService {service}"
 
 
 def _first_losses(

@@ -24,7 +24,7 @@ FATAL_ERROR = "FatalError"
 LISTENER_FAILING = "ListenerFailing"
 _ENDED_EARLIER = "EndedEarlier"
 _ACTIONS = {"Disable": State.DISABLED, "Remove": State.REMOVED}
-_AGAIN = "It stays so until its spec is changed."
+_AGAIN = "It stays ended until its spec is changed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +71,11 @@ def judge_subscription(
         return SubscriptionVerdict(
             State.EXPIRED,
             "Expired",
-            f"Its subscriptionDurationSeconds, {seconds}, are over. "
-            "Raise them, or leave them out, to have it go on.",
+            f"Its subscriptionDurationSeconds ({seconds}) have passed. "
+            "Raise or remove this field to resume delivery.",
         )
     if spec.get("subscriptionState") == "Disabled":
-        message = "spec.subscriptionState is Disabled. Set it to Enabled to have it deliver."
+        message = "spec.subscriptionState is Disabled. Set it to Enabled to resume delivery."
         return SubscriptionVerdict(State.DISABLED, "Disabled", message, remaining)
     stopped = _ended_before(subscription) or _fatal(subscription, ended)
     if stopped is not None:
@@ -93,12 +93,12 @@ def _by_removal(
         wait = since + removal.interval - now
         if wait <= 0:
             message = (
-                "Its listener has failed for subscriptionRemovalTimeIntervalSeconds, "
-                f"{removal.interval:g}, and subscriptionRemovalAction is {removal.action}. {_AGAIN}"
+                "Its listener has failed for subscriptionRemovalTimeIntervalSeconds "
+                f"({removal.interval:g}); subscriptionRemovalAction is {removal.action}. {_AGAIN}"
             )
             return SubscriptionVerdict(action, LISTENER_FAILING, message, remaining)
         dues.append(wait)
-    message = "Indications are delivered for it."
+    message = "It is enabled, and its indications are delivered."
     return SubscriptionVerdict(State.ENABLED, "Enabled", message, min(dues, default=None))
 
 
@@ -132,7 +132,7 @@ def _ended_before(subscription: Object) -> tuple[State, str, str] | None:
     for condition in status.get("conditions") or ():
         if condition.get("reason") in (FATAL_ERROR, LISTENER_FAILING):
             return state, str(condition["reason"]), str(condition.get("message") or _AGAIN)
-    return state, _ENDED_EARLIER, f"It was ended earlier. {_AGAIN}"
+    return state, _ENDED_EARLIER, f"It ended earlier. {_AGAIN}"
 
 
 def _fatal(subscription: Object, ended: Iterable[SubscriptionEnd]) -> tuple[State, str, str] | None:

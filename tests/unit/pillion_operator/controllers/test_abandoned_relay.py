@@ -79,7 +79,7 @@ def notes(world: World) -> list[str]:
 
 def test_a_former_gateway_is_named_until_it_has_delivered_what_it_holds() -> None:
     async def scenario(world: World) -> None:
-        assert "keep: hub (1 subscription(s))" in found(world, "RelayRetained")["message"]
+        assert ": hub (1 subscription(s))" in found(world, "RelayRetained")["message"]
         assert keeps(world)
         world.pods["hub-0"].backlog.clear()
         await settled(world)
@@ -124,7 +124,7 @@ def test_a_gateway_whose_pod_is_gone_is_abandoned_too() -> None:
         await settled(world)
         assert not keeps(world)
         (note,) = notes(world)
-        assert "their number is not known" in note
+        assert "their number is unknown" in note
 
     virtually(scenario)
 

@@ -139,4 +139,4 @@ def test_a_config_map_that_is_not_there_is_warned_of_and_the_rest_is_judged(judg
 def test_whose_retry_is_short_is_said(judge: Judge) -> None:
     hasty = service(deliveryRetryAttempts=1, deliveryRetryIntervalSeconds=5)
     (warning,) = opinion(judge, hasty).warnings
-    assert "that IndicationService default writes" in warning
+    assert "of IndicationService default, a listener" in warning

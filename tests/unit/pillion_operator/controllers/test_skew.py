@@ -65,8 +65,8 @@ def test_what_the_oldest_deliverer_does_not_know_is_left_out_and_told() -> None:
         assert told is not None
         assert (told["status"], told["reason"]) == ("True", "FieldsLeftOut")
         assert told["message"] == (
-            f"1 of 2 deliverers are of an older version (old), and do not know {LEFT_OUT}: left "
-            "out of the configuration of all. Make these pods anew to have it in force."
+            f"1 of 2 deliverers are of an older version (old), and do not know {LEFT_OUT}. The "
+            "configuration of all deliverers omits them until you recreate these pods."
         )
         ready = condition(world, "Ready")
         assert ready is not None
@@ -135,7 +135,7 @@ def test_one_that_is_not_heard_keeps_what_it_can_read() -> None:
             assert told is not None
             assert told["message"].startswith(
                 "1 of 2 deliverers do not answer and may be of an older version (old), and may not "
-                f"know {LEFT_OUT}: left out"
+                f"know {LEFT_OUT}. The configuration"
             )
 
     run(scenario)

@@ -197,7 +197,11 @@ def test_two_services_relay_to_one_gateway_beside_its_own_subscriptions(
         (gateway(durability="Memory"), "GatewayNotUsable", "to Disk"),
         (gateway(publishers=[{"namespace": "b"}]), "GatewayNotUsable", f"Add {NAMESPACE}"),
         (gateway(deliveryRetryAttempts="many"), "GatewayNotUsable", "not accepted"),
-        (changed(gateway(), deletionTimestamp="2026-01-31T12:00:00Z"), "GatewayNotUsable", "anew"),
+        (
+            changed(gateway(), deletionTimestamp="2026-01-31T12:00:00Z"),
+            "GatewayNotUsable",
+            "recreate it",
+        ),
     ],
 )
 def test_a_gateway_that_is_none_is_told_of_and_takes_nothing_from_the_sidecars(

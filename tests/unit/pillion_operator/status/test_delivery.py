@@ -111,7 +111,7 @@ def test_a_listener_that_fails_says_how_and_at_how_many() -> None:
     assert "connection refused (1 deliverer), HTTP 503 (1 deliverer)" in told
     assert "every deliverer" in message(judged(FAILING), "Delivering")
     assert "some deliverers" in message(judged(MIXED), "Delivering")
-    assert "did not say how" in message(judged(replace(FAILING, details=())), "Delivering")
+    assert "failed: cause unknown" in message(judged(replace(FAILING, details=())), "Delivering")
 
 
 @pytest.mark.parametrize("delivery", [WELL, FAILING, MIXED], ids=["well", "failing", "mixed"])
@@ -123,7 +123,7 @@ def test_a_verdict_by_some_deliverers_says_that_it_is_not_by_all(
         number: message(judged(replace(delivery, unreachable=number)), kind) for number in (0, 1, 9)
     }
 
-    assert told[1] == f"{told[0]} Some deliverers cannot be reached by the operator."
+    assert told[1] == f"{told[0]} The operator cannot reach some deliverers."
     # No count: it would be written with every pod that comes or goes.
     assert told[9] == told[1]
 
@@ -133,7 +133,7 @@ def test_a_message_names_a_few_ways_of_failing() -> None:
 
     told = message(judged(many), "ListenerUnreachable")
 
-    assert "HTTP 502 (2 deliverers), and in other ways" in told
+    assert "HTTP 502 (2 deliverers), and other causes" in told
     assert "HTTP 503" not in told
 
 
@@ -264,7 +264,7 @@ def test_draining_names_numbers_and_what_is_not_known() -> None:
     told = message(judged(replace(FAILING, depth=40, unreachable=1), GONE), "Draining")
 
     assert "40 indication(s) are left at 3 deliverer(s)" in told
-    assert "cannot be reached" in told
+    assert "Unreachable deliverers may hold more" in told
 
 
 def test_since_when_a_listener_fails_is_read_from_the_live_condition() -> None:

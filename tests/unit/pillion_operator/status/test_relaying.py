@@ -100,13 +100,13 @@ def test_who_does_not_relay_says_nothing_of_relays() -> None:
     [
         ([RELAY_FAILS], "True", "every sidecar to relay failed: to the gateway hub: connection"),
         ([RELAY_FAILS, RELAYS], "True", "some sidecars"),
-        ([RELAYS], "False", "has taken"),
+        ([RELAYS], "False", "has accepted"),
         ([replace(RELAYS, last_result=None)], "Unknown", "No sidecar"),
-        ([replace(RELAY_FAILS, last_detail="")], "True", "hub: not said how (1 sidecar)"),
+        ([replace(RELAY_FAILS, last_detail="")], "True", "hub: cause unknown (1 sidecar)"),
         (
             [replace(RELAY_FAILS, last_detail=f"HTTP {500 + n}") for n in range(9)],
             "True",
-            "and in other ways",
+            "and other causes",
         ),
     ],
 )

@@ -31,7 +31,7 @@ def message(storage_class: str | None) -> str:
 def test_a_claim_that_is_not_bound_is_told_with_its_storage_class() -> None:
     assert message("fast") == (
         "0/1 pods serve. pillion-hub-0: Unschedulable (0/1 nodes are available: pod has unbound "
-        "immediate PersistentVolumeClaims). Claims ask for StorageClass fast; check that it "
+        "immediate PersistentVolumeClaims). Claims request StorageClass fast; check that it "
         "exists. Look at StatefulSet pillion-hub and its pods."
     )
 
