@@ -140,8 +140,8 @@ def first_codes(name: str, head: str) -> set[str]:
         ("requests read", [MOST_READING, 503]),
         ("requests that wait", [MOST_WAITING, 503]),
         ("refused lines", [MAXIMUM_REFUSED]),
-        ("discards told", [MAXIMUM_DISCARDS_DETAILED]),
-        ("a body that does not come", [LIMITS.idle_seconds, LIMITS.progress_bytes, 408]),
+        ("discards listed in an answer", [MAXIMUM_DISCARDS_DETAILED]),
+        ("a body that does not arrive", [LIMITS.idle_seconds, LIMITS.progress_bytes, 408]),
         ("the longest wait", [LIMITS.wait_seconds]),
         ("receipts kept", [MAXIMUM_RECEIPTS]),
         ("publishers known", [MAXIMUM_PUBLISHERS]),
@@ -149,7 +149,7 @@ def first_codes(name: str, head: str) -> set[str]:
         ("faults kept over all", [MAXIMUM_FAULTS_OF_ALL]),
         ("callbacks awaited", [MAXIMUM_AWAITED, 503]),
         ("callbacks waiting", [MAXIMUM_OUTGOING, MAXIMUM_OUTGOING_BYTES]),
-        ("a callback's discards", [CALLBACK_DISCARDS]),
+        ("discards listed in a callback", [CALLBACK_DISCARDS]),
     ],
 )
 def test_a_limit_of_intake_is_the_constant(begins: str, figures: list[float]) -> None:
@@ -259,7 +259,7 @@ def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> N
 
 
 def test_the_parameters_of_a_poll_for_faults_have_the_stated_defaults_and_bounds() -> None:
-    rows = {codes(row[0])[0]: row for row in table("publishing.md", "asked for")}
+    rows = {codes(row[0])[0]: row for row in table("publishing.md", "query parameter")}
     assert set(rows) == {"publisher", "instance", "after", "limit"}
     assert numbers(rows["limit"][1]) == [DEFAULT_FAULTS]
     assert numbers(rows["limit"][2]) == [0, MOST_FAULTS_TOLD]
