@@ -176,12 +176,12 @@ def test_a_listener_is_down_for_long(
         more = app.burst(BURST, event=DARK)
     with report.step("bad days: a pod without handOverTo ends, and says what it leaves"):
         days.delete("early")
-        note = days.until_event("DelivererLost", "Pod early", "as its deliverer said at its end")
-    assert "with 30 indication(s)" in note
+        note = days.until_event("DelivererLost", "Pod early", "by the last message")
+    assert "with 30 pending indication(s)" in note
     with report.step("bad days: another has no time to say it, and what was last seen is told"):
         days.delete("hasty", "--grace-period=1")
-        note = days.until_event("DelivererLost", "Pod hasty", "When its deliverer last answered")
-    assert "50 indication(s) waited: dark 50." in note
+        note = days.until_event("DelivererLost", "Pod hasty", "By the last answer")
+    assert "50 indication(s) were pending: dark 50." in note
     wait_until(
         lambda: days.told_by_operator(LOST, "lonely") == 80, within=WITHIN, what="the metric"
     )

@@ -77,7 +77,7 @@ def test_executors_die_and_their_tasks_run_again(
             days.dark.come_back()
             printed = job.wait()
     assert f"accepted={ALERTS}," in printed
-    assert f"{holds} indication(s) waited: dark {holds}." in note
+    assert f"{holds} indication(s) were pending: dark {holds}." in note
     assert days.told_by_operator(LOST, "default") == holds
 
     # The gateway's own listener: once for each alert, whoever ran the task.

@@ -176,6 +176,6 @@ def _overlaps(body: Object, around: Namespace) -> Iterator[str]:
             continue
         if covers(own, theirs) or covers(theirs, own):
             yield (
-                f"spec.deliverer.podSelector selects what that of IndicationService {name} does. "
-                "The oldest service's deliverer is injected. Make the selectors exclusive."
+                f"spec.deliverer.podSelector selects pods of IndicationService {name}, too. "
+                "The oldest service serves them. Make the selectors exclusive."
             )

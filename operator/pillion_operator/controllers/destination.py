@@ -156,8 +156,8 @@ class DestinationReconciler:
             body,
             type="Warning",
             reason="DrainAbandoned",
-            note=f"It was held for {timeout:g} s to be drained, and is not. Deliverers go on with "
-            "what they hold.",
+            note=f"It was not drained within {timeout:g} s, and is removed. Deliverers continue "
+            "with the rest.",
             action="Reconcile",
         )
         return True

@@ -101,7 +101,7 @@ def _last_good(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator
         for service, number in found.items()
     ]
     if versions:
-        message = f"In force stays {', '.join(versions)}, until the filter is mended."
+        message = f"In force until the filter is corrected: {', '.join(versions)}."
         yield Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)
 
 

@@ -77,17 +77,17 @@ class LostDeliveries:
         where = "" if last is None else _named(last.pending)
         if destinations is not None:
             message = (
-                f"Pod {departure.pod} ended, and its volume with it, with {lost} indication(s) "
-                "neither delivered nor handed over, as its deliverer said at its end."
+                f"Pod {departure.pod} ended, and its volume was deleted with {lost} pending "
+                "indication(s), by the last message of its deliverer."
             )
             if destinations:
                 return f"{message} They are for {_named(destinations)}."
             return message + (f" Last seen: {where}." if where else "")
         age = 0.0 if last is None else max(0.0, self._clock.time() - last.at)
         return (
-            f"Pod {departure.pod} ended, and its volume with it. When its deliverer last answered, "
-            f"{age:.0f} s before, {lost} indication(s) waited: {where}. What it delivered or "
-            "handed over after that, or took, is not known here."
+            f"Pod {departure.pod} ended, and its volume was deleted. By the last answer of its "
+            f"deliverer, {age:.0f} s before, {lost} indication(s) were pending: {where}. Later "
+            "changes are unknown."
         )
 
 

@@ -75,8 +75,8 @@ def _verdict_of_subscription(context: Context, body: Object) -> Verdict | None:
         no_service = Verdict(
             False,
             "ServiceNotFound",
-            f"There is no IndicationService {service.name} in this namespace. Make it, or name "
-            "another in serviceRef.",
+            f"IndicationService {service.name} does not exist in this namespace. Create it, or "
+            "name another in serviceRef.",
         )
         absent = [
             missing(named.kind, named.name)
@@ -158,7 +158,7 @@ def _in_service(
     if state is None:
         return Wait() if context.store.get(service) is not None else None
     if not state.evaluation.verdict.accepted:
-        message = f"IndicationService {service.name} is not accepted; its conditions say why."
+        message = f"IndicationService {service.name} is not accepted: see its conditions."
         return Condition("Ready", "False", "ServiceNotAccepted", message)
     content = state.evaluation.content.get(key)
     if state.unwritten is not None and (content is not None or key in state.rollout.content):

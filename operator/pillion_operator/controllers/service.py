@@ -343,12 +343,12 @@ def judged_otherwise(
 
 def not_written(error: Exception) -> Verdict:
     if not isinstance(error, ApiError):
-        why = "the API server does not answer. It is tried again"
+        why = "the API server does not answer. The operator tries again"
     elif error.status == FORBIDDEN:
-        why = f"the API server forbids it: {error.message}. Lift what forbids it"
+        why = f"the API server forbids it: {error.message}. Correct the role or the policy"
     else:
         # Its text may quote a secret value.
-        why = f"the API server answers {error.status} {error.reason}. It is tried again"
+        why = f"the API server answers {error.status} {error.reason}. The operator tries again"
     return Verdict(False, "NotWritten", f"The configuration cannot be written: {why}.")
 
 

@@ -279,12 +279,12 @@ class _Observed:
 
 def overlap_condition(others: Sequence[str]) -> Condition:
     if not others:
-        message = "No other service's podSelector selects what this one's selects."
+        message = "No other service's podSelector selects the same pods."
         return Condition("SelectorsOverlap", "False", "Exclusive", message)
     return Condition(
         "SelectorsOverlap",
         "True",
         "PodsSelectedTwice",
-        f"Pods that podSelector selects are selected by {', '.join(others)} too. The oldest "
-        "service's deliverer is injected. Make the selectors exclusive.",
+        f"The podSelector of {', '.join(others)} selects the same pods. The oldest service "
+        "serves them. Make the selectors exclusive.",
     )

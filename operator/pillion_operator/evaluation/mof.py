@@ -77,12 +77,12 @@ def _texts(spec: Mapping[str, Any], namespace: Namespace) -> Iterator[tuple[str,
         if body is None or labels_of(body).get(CLASSES_LABEL) != "true":
             raise MOFRefused(
                 "ConfigMapNotFound",
-                f'{where}: no ConfigMap of this name carries the label {CLASSES_LABEL}: "true". '
-                "Make it, or label it.",
+                f'{where}: no ConfigMap of this name has the label {CLASSES_LABEL}: "true". '
+                "Create it, or label it.",
             )
         data = body.get("data", {})
         if data is None:
-            message = f"{where} is larger than 512 KiB. Leave out what is not MOF."
+            message = f"{where} is larger than 512 KiB. Remove everything that is not MOF."
             raise MOFRefused("ClassesTooLarge", message)
         if key not in data:
             listed = ", ".join(sorted(data)[:5]) or "no key with text"

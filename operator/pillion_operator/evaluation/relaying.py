@@ -64,8 +64,8 @@ def _verdict(name: str, service: Object, *, namespace: Namespace, field: str) ->
         return Verdict(
             False,
             GATEWAY_NOT_FOUND,
-            f"There is no IndicationService {name} in this namespace, which {field} names. Make "
-            "it, with deliverer.mode Gateway, or name another. What is relayed waits.",
+            f"{field} names IndicationService {name}, which does not exist in this namespace. "
+            "Create it with deliverer.mode Gateway, or name another. Relayed indications wait.",
         )
     problem = _problem(body, namespace)
     if problem is None:
@@ -80,27 +80,27 @@ def _problem(body: Object, namespace: Namespace) -> str | None:
     if being_deleted(body):
         return "is being deleted. Name another, or recreate it."
     if parsed is None or parsed.resource is None or parsed.problems:
-        return "is not accepted; its own conditions say why."
+        return "is not accepted: see its conditions."
     if not is_gateway(body):
-        return "is none with deliverer.mode Gateway. Set that there, or name another."
+        return "is not in mode Gateway. Name a service with deliverer.mode Gateway."
     replicas = _replicas(body, namespace)
     if replicas != 1:
         return (
-            f"has {replicas} replicas, each with queues and identities of its own: order "
-            "and once per identity hold with one alone. Set deliverer.replicas to 1 there, and let "
-            "no autoscaler scale it."
+            f"has {replicas} replicas, each with its own queues and identities. Order, "
+            "and one delivery for each identity, need one replica. Set its deliverer.replicas to "
+            "1, and remove its autoscaler."
         )
     if body["spec"].get("durability", Durability.DISK) != Durability.DISK:
         return (
-            f"has durability {body['spec']['durability']}, so it takes nothing over for good. Set "
-            "it to Disk there."
+            f"has durability {body['spec']['durability']}, so it cannot keep indications. Set "
+            "its durability to Disk."
         )
     namespace_name = body["metadata"]["namespace"]
     publishers = body["spec"].get("publishers") or ()
     if publishers and all(one.get("namespace") != namespace_name for one in publishers):
         return (
-            f"has publishers that are all of other namespaces, so sidecars of {namespace_name} are "
-            f"refused. Add {namespace_name} there."
+            f"has publishers of other namespaces only, so it refuses sidecars of {namespace_name}. "
+            f"Add {namespace_name} to its publishers."
         )
     return None
 

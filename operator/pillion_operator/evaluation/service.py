@@ -187,7 +187,7 @@ def _refused_whole(name: str, verdict: Verdict, subscriptions: Iterable[str]) ->
 
 
 def missing(kind: str, name: str) -> Verdict:
-    message = f"There is no {kind} {name} in this namespace. Make it."
+    message = f"{kind} {name} does not exist in this namespace. Create it."
     return Verdict(False, f"{_WORDS[kind]}NotFound", message)
 
 
@@ -442,7 +442,7 @@ class _Candidate:
 
 
 def _not_accepted(key: Key) -> Verdict:
-    message = f"{key.kind} {key.name} is not accepted; its own conditions say why."
+    message = f"{key.kind} {key.name} is not accepted: see its conditions."
     return Verdict(False, f"{_WORDS[key.kind]}NotAccepted", message)
 
 

@@ -40,7 +40,7 @@ def _as_seen_by_the_operator(problem: Problem) -> Problem:
     return replace(
         problem,
         reason="CredentialsNotPermitted",
-        message=f'no Secret of this name carries the label {CREDENTIALS_LABEL}: "true", or it is '
+        message=f'no Secret of this name has the label {CREDENTIALS_LABEL}: "true", or it is '
         "larger than 384 KiB",
-        remedy="Label it, if it is meant to be sent to this destination; no other is read.",
+        remedy="Label it if this destination may use it. The operator reads no other Secret.",
     )

@@ -62,7 +62,7 @@ def test_every_missing_reference_is_warned_of_and_none_refused(judge: Judge) -> 
     found = opinion(judge, subscription())
     assert found.refusal == ""
     assert len(found.warnings) == 3
-    assert all("in this namespace. Make it" in warning for warning in found.warnings)
+    assert all("in this namespace. Create it" in warning for warning in found.warnings)
 
 
 def test_a_secret_that_is_missing_is_a_warning(judge: Judge) -> None:

@@ -319,6 +319,8 @@ def test_every_missing_reference_of_a_subscription_is_named(service: str) -> Non
         reason = "ServiceNotFound" if service == "nobody" else "FilterNotFound"
         assert (accepted["status"], accepted["reason"]) == ("False", reason)
         missing = {"no-filter", "no-listener"} | ({service} - {"default"})
-        assert all(f" {name} in this namespace" in accepted["message"] for name in missing)
+        assert all(
+            f" {name} does not exist in this namespace" in accepted["message"] for name in missing
+        )
 
     virtually(scenario)

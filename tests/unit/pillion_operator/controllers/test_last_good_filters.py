@@ -87,8 +87,8 @@ def test_an_edit_that_is_wrong_leaves_the_version_before_in_force(
         assert kept is not None
         assert (kept["status"], kept["reason"]) == ("True", "EditNotAccepted")
         assert kept["message"] == (
-            f"In force stays generation {generation} in the service default, until the filter is "
-            "mended."
+            "In force until the filter is corrected: "
+            f"generation {generation} in the service default."
         )
         led = condition(world, SUBSCRIPTION, "Accepted")
         assert led is not None

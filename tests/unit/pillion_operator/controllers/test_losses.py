@@ -77,8 +77,8 @@ def test_what_was_last_seen_is_told_counted_and_logged(
     assert bench.counted() == 15
     ((about, kind, note),) = bench.recorder.events
     assert (about, kind) == ("default", "Warning/DelivererLost")
-    assert "4 s before, 15 indication(s) waited: orders 12, on-call 3" in note
-    assert "is not known here" in note
+    assert "4 s before, 15 indication(s) were pending: orders 12, on-call 3" in note
+    assert "Later changes are unknown." in note
     (record,) = caplog.records
     told = vars(record)
     assert (told["event"], told["pending"], told["exact"]) == ("deliverer-lost-pending", 15, False)
@@ -88,7 +88,7 @@ def test_what_was_last_seen_is_told_counted_and_logged(
 def test_what_the_deliverer_says_at_its_end_counts_instead(bench: Bench, field: str) -> None:
     bench.losses.report(SERVICE, seen(bench), pod=ended(json.dumps({"left": 2}), field=field))
     assert bench.counted() == 2
-    assert "2 indication(s) neither delivered nor handed over" in bench.recorder.events[0][2]
+    assert "volume was deleted with 2 pending indication(s)" in bench.recorder.events[0][2]
 
 
 def test_what_the_deliverer_says_of_each_destination_counts_instead(bench: Bench) -> None:
@@ -96,7 +96,7 @@ def test_what_the_deliverer_says_of_each_destination_counts_instead(bench: Bench
     bench.losses.report(SERVICE, seen(bench), pod=ended(json.dumps(said)))
     assert bench.counted() == 9
     note = bench.recorder.events[0][2]
-    assert note.endswith("as its deliverer said at its end. They are for siem 7, on-call 2.")
+    assert note.endswith("by the last message of its deliverer. They are for siem 7, on-call 2.")
     assert "orders" not in note
 
 

@@ -121,7 +121,7 @@ def test_a_service_says_whether_another_selects_its_pods() -> None:
     assert (alone.type, alone.status, alone.reason) == ("SelectorsOverlap", "False", "Exclusive")
     shared = overlap_condition(["a", "b"])
     assert (shared.status, shared.reason) == ("True", "PodsSelectedTwice")
-    assert "selected by a, b too" in shared.message
+    assert "podSelector of a, b selects the same pods" in shared.message
 
 
 def test_the_durability_is_that_of_a_deliverer_with_a_disk_unless_the_service_says() -> None:

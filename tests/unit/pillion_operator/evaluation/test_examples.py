@@ -144,5 +144,5 @@ def test_a_secret_without_the_label_is_not_permitted_and_in_no_configuration(
     evaluation = evaluated(example, judge)
     verdict = evaluation.destinations["on-call"]
     assert verdict.reason == "CredentialsNotPermitted"
-    assert 'carries the label pillion.dev/credentials: "true"' in verdict.message
+    assert 'has the label pillion.dev/credentials: "true"' in verdict.message
     assert all(key.kind != "Secret" for key in evaluation.content)

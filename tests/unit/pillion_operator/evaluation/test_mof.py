@@ -102,8 +102,8 @@ LARGE = "/*" + "x" * MOST_MOF + "*/"
         (
             [],
             "ConfigMapNotFound",
-            "spec.mofFrom[0]: ConfigMap classes: no ConfigMap of this name carries the label "
-            'pillion.dev/classes: "true". Make it, or label it.',
+            "spec.mofFrom[0]: ConfigMap classes: no ConfigMap of this name has the label "
+            'pillion.dev/classes: "true". Create it, or label it.',
         ),
         ([config_map(ALERT, label=None)], "ConfigMapNotFound", 'pillion.dev/classes: "true"'),
         ([config_map(ALERT, label="rendered")], "ConfigMapNotFound", "or label it"),

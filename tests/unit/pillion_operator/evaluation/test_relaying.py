@@ -191,7 +191,7 @@ def test_two_services_relay_to_one_gateway_beside_its_own_subscriptions(
 @pytest.mark.parametrize(
     ("hub", "reason", "remedy"),
     [
-        (None, "GatewayNotFound", "Make it"),
+        (None, "GatewayNotFound", "Create it"),
         (service("hub"), "GatewayNotUsable", "mode Gateway"),
         (gateway(deliverer={"replicas": 2}), "GatewayNotUsable", "replicas to 1"),
         (gateway(durability="Memory"), "GatewayNotUsable", "to Disk"),

@@ -113,7 +113,7 @@ def test_a_service_that_is_not_there_is_named_and_serves_nobody(judge: Judge) ->
     evaluation = evaluated(filter_of(), destination(), subscription(), judge=judge)
     assert (evaluation.verdict.accepted, evaluation.verdict.reason) == (False, "ServiceNotFound")
     assert "IndicationService default" in evaluation.verdict.message
-    assert "Make it." in evaluation.verdict.message
+    assert "Create it." in evaluation.verdict.message
     assert reasons(evaluation) == {"s": "ServiceNotAccepted"}
     assert evaluation.content == {}
 
@@ -152,7 +152,7 @@ def test_what_is_named_and_not_there_is_said_of_the_subscription(
     evaluation = evaluated(*(one for one in WHOLE if one["kind"] != kind), judge=judge)
     verdict = evaluation.subscriptions["s"]
     assert (verdict.accepted, verdict.reason) == (False, reason)
-    assert f"There is no {kind} " in verdict.message
+    assert "does not exist in this namespace" in verdict.message
     assert contents(evaluation) == {SERVICE}
 
 

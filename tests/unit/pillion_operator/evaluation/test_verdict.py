@@ -48,9 +48,9 @@ def test_a_secret_that_is_not_there_and_one_that_is_not_labelled_look_alike(
     verdict = refused([problem(reason, field=field)])
     assert verdict.reason == "CredentialsNotPermitted"
     assert verdict.message == (
-        f'{field}: no Secret of this name carries the label pillion.dev/credentials: "true", or it '
-        "is larger than 384 KiB (value 'token'). Label it, if it is meant to be sent to this "
-        "destination; no other is read."
+        f'{field}: no Secret of this name has the label pillion.dev/credentials: "true", or it '
+        "is larger than 384 KiB (value 'token'). Label it if this destination may use it. "
+        "The operator reads no other Secret."
     )
 
 
