@@ -74,8 +74,8 @@ CONDITIONS = (
     ConditionType(
         name="Ready",
         kinds=_ALL,
-        text="every reachable deliverer runs on it.",
-        texts={SERVICE: "every reachable deliverer runs on this configuration."},
+        text="every reachable deliverer uses it.",
+        texts={SERVICE: "every reachable deliverer uses this configuration."},
         bad="False",
     ),
     ConditionType(
@@ -96,30 +96,30 @@ CONDITIONS = (
         name="GatewayReady",
         kinds=(SERVICE,),
         where="where gatewayRef or handOverTo is set",
-        text="the named gateways exist, fulfil the requirements, and run; the message names what "
-        "is wrong.",
+        text="the named gateways exist, fulfil the requirements, and run; if not, the message "
+        "has the cause.",
         bad="False",
         told=Told.BOTH,
     ),
     ConditionType(
         name="RelayRetained",
         kinds=(SERVICE,),
-        text="former gateways keep subscriptions until they have delivered what they hold for "
-        "them; the message names the gateways.",
+        text="former gateways keep subscriptions until they have delivered their indications; "
+        "the message names the gateways.",
     ),
     ConditionType(
         name="RelayAbandoned",
         kinds=(SERVICE,),
         where="with the annotation pillion.dev/abandon-relay",
-        text="the named former gateway discards what it holds for this service; if False, the "
+        text="the named former gateway discards its indications of this service; if False, the "
         "message says why the annotation has no effect.",
         told=Told.BEGINNING,
     ),
     ConditionType(
         name="OlderDeliverers",
         kinds=(SERVICE,),
-        text="deliverers of an older version run, or may run; the message lists what the "
-        "configuration omits for them.",
+        text="deliverers of an older version run, or may run; the message lists the "
+        "fields that the configuration omits for them.",
     ),
     ConditionType(
         name="AnotherInstallation",
@@ -192,8 +192,8 @@ CONDITIONS = (
     ConditionType(
         name="Draining",
         kinds=(DESTINATION,),
-        text="the resource was deleted and its queue is still delivered; the message says how much "
-        "is left.",
+        text="the resource was deleted and its queue is still delivered; the message has the "
+        "number of pending indications.",
         told=Told.BOTH,
     ),
     ConditionType(
@@ -228,7 +228,7 @@ _CONDITION = structure(
         Text(min_length=1, max_length=316),
         "The type of the condition, such as Accepted or Ready.",
     ),
-    required("status", one_of(("True", "False", "Unknown")), "Whether it holds."),
+    required("status", one_of(("True", "False", "Unknown")), "Whether the condition is true."),
     Field(
         "observedGeneration",
         Integer(minimum=0, maximum=_MOST),
@@ -267,7 +267,7 @@ def condition_column(condition: str, description: str, *, priority: int = 0) -> 
 REASON = Column(
     "Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or not."
 )
-READY = condition_column("Ready", "Whether every reachable deliverer runs on it.")
+READY = condition_column("Ready", "Whether every reachable deliverer uses it.")
 
 
 def status(kind: str, *fields: Field) -> Struct:
