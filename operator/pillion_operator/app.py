@@ -227,7 +227,7 @@ class Operator:
             alive={"watches": self._health.problem},
             ready={"cluster": lambda: self._waits_for, "webhook": self._webhook_problem},
         )
-        self.telemetry_url = await self._serve(app, self._settings.telemetry, option="--telemetry")
+        self.telemetry_url = await self._serve(app, self._settings.telemetry)
 
     async def _serve_webhook(
         self, api: Api, settings: WebhookSettings, tasks: asyncio.TaskGroup
@@ -253,9 +253,7 @@ class Operator:
                 clock=self._clock,
             )
             tasks.create_task(keeper.run())
-        self.webhook_url = await self._serve(
-            webhook.application(), settings.address, option="--webhook", tls=self._tls
-        )
+        self.webhook_url = await self._serve(webhook.application(), settings.address, tls=self._tls)
 
     async def _admission(self) -> Admission:
         parsing = Parsing()
@@ -270,12 +268,7 @@ class Operator:
         self._metrics.certificate_expiry.set(certificate.expires)
 
     async def _serve(
-        self,
-        app: web.Application,
-        address: Address,
-        *,
-        option: str,
-        tls: ServingTLS | None = None,
+        self, app: web.Application, address: Address, *, tls: ServingTLS | None = None
     ) -> str:
         log = HTTPLog(logging.getLogger("pillion.http"), {})
         runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=ANSWER_SECONDS)
@@ -292,10 +285,8 @@ class Operator:
         except OSError as error:
             # asyncio repeats the address in strerror.
             why = os.strerror(error.errno) if error.errno else str(error)
-            raise StartFailed(
-                f"cannot listen on {address.host}:{address.port}: {why}; "
-                f"choose another address by {option}"
-            ) from error
+            why += f"; choose another address by {'--telemetry' if tls is None else '--webhook'}"
+            raise StartFailed(f"cannot listen on {address.host}:{address.port}: {why}") from error
         self._servers.append(server)
         host, port = server.sockets[0].getsockname()[:2]
         return f"http{'s' if tls is not None else ''}://{host}:{port}"
