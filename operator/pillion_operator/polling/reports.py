@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from pillion_sidecar.config.levels import LEVEL
+from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.wire.queues import OutcomeStatus, QueuePage, QueueStatus, SubscriptionEnd
 
@@ -217,4 +218,4 @@ def _outcome(outcome: OutcomeStatus | None) -> tuple[DeliveryResult | None, str]
 
 
 def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text[:LONGEST_DETAIL]).strip()
+    return one_line(text, LONGEST_DETAIL).strip()

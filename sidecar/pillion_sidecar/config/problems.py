@@ -21,6 +21,11 @@ def escape_controls(text: str) -> str:
     return text if text.isprintable() else _SUSPECT.sub(_escaped, text)
 
 
+def one_line(text: str, most: int) -> str:
+    """The first ``most`` characters of a peer's text; a space for each that is not printable."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:most])
+
+
 def _escaped(found: re.Match[str]) -> str:
     letter = found[0]
     if letter.isprintable():

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.http.authorization import (
     AuthorizationError,
@@ -176,7 +177,7 @@ def _of_lines(
     outcomes = [_SUCCESS] * taken
     for one in refused:
         if one.line < taken:
-            reason = f"the gateway refuses it for good: {_shown(one.reason)}"
+            reason = f"the gateway refuses it for good: {one_line(one.reason, _DETAIL_LIMIT)}"
             outcomes[one.line] = DeliveryOutcome(DeliveryResult.FATAL_ERROR, reason, one.status)
     reason = for_now.reason if for_now is not None else "it did not read all"
     back = _back(f"the gateway refuses it for now: {reason}", status, wait)
@@ -184,11 +185,8 @@ def _of_lines(
 
 
 def _back(detail: str, status: int, wait: float | None) -> DeliveryOutcome:
-    return DeliveryOutcome(DeliveryResult.ERROR, _shown(detail), status, wait, spends_attempt=False)
-
-
-def _shown(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text[:_DETAIL_LIMIT])
+    shown = one_line(detail, _DETAIL_LIMIT)
+    return DeliveryOutcome(DeliveryResult.ERROR, shown, status, wait, spends_attempt=False)
 
 
 class _Line(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from urllib.parse import unquote
 
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 
 #: As received: names in any case, values stripped.
@@ -139,7 +140,7 @@ def status_outcome(status: int, headers: Headers, clock: Clock) -> DeliveryOutco
 
 def _shown(value: bytes) -> str:
     text = unquote(value[: 2 * _DETAIL_LIMIT].decode("utf-8", "replace"))
-    return "".join(c if c.isprintable() else " " for c in text)[:_DETAIL_LIMIT]
+    return one_line(text, _DETAIL_LIMIT)
 
 
 def later(
