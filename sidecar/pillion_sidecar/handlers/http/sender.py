@@ -97,7 +97,7 @@ class Channel:
         released: Callable[["Channel"], None],
         outgoing: OutgoingConnections,
         times: AnswerTimes,
-        reading: Reading = USUAL,
+        reading: Reading,
     ) -> None:
         """``times``: shared by all slots of the destination."""
         self._outgoing = outgoing
@@ -328,36 +328,29 @@ class HTTPSender:
         outgoing: OutgoingConnections | None = None,
     ) -> None:
         """``outgoing``: the connections of all destinations; None: no limit."""
-        self._outgoing = outgoing or OutgoingConnections()
-        self._reading = reading
-        self._connector = connector
-        self._clock = clock
-        self._timers = timers
-        self._buffer = buffer
-        self._timeout = timeout
-        self._idle_seconds = idle_seconds
-        self._times = AnswerTimes()
         self._channels: list[Channel] = []
         # Last in, first out: under less load the rest become idle and close.
         self._free: list[Channel] = []
+        self._new_channel = partial(
+            Channel,
+            connector=connector,
+            clock=clock,
+            timers=timers,
+            buffer=buffer,
+            timeout=timeout,
+            idle_seconds=idle_seconds,
+            released=self._free.append,
+            outgoing=outgoing or OutgoingConnections(),
+            times=AnswerTimes(),
+            reading=reading,
+        )
 
     def send(self, request: bytes, exchange: Exchange) -> None:
         channel = self._free.pop() if self._free else self._new()
         channel.start(request, exchange)
 
     def _new(self) -> Channel:
-        channel = Channel(
-            connector=self._connector,
-            clock=self._clock,
-            timers=self._timers,
-            buffer=self._buffer,
-            timeout=self._timeout,
-            idle_seconds=self._idle_seconds,
-            released=self._free.append,
-            outgoing=self._outgoing,
-            times=self._times,
-            reading=self._reading,
-        )
+        channel = self._new_channel()
         self._channels.append(channel)
         return channel
 
