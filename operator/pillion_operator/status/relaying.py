@@ -146,8 +146,8 @@ def abandoned_condition(
     ``named``: the gateways that the service names; ``retained``: see ``retained_condition``;
     ``pending``: indications that ``asked`` last reported for these.
     """
-    # The condition is also the memory: a gateway that was used again since the annotation was set
-    # is not abandoned by it a second time.
+    # The condition is also the memory, since an older definition drops new fields of a status: a
+    # gateway that was used again since the annotation was set is not abandoned a second time.
     kind, live = "RelayAbandoned", _abandoned(service)
     before = live if str(live.get("message")).startswith(f"{asked}: ") else {}
     if asked in named or before.get("reason") == "GatewayInUse":
