@@ -118,6 +118,8 @@ class Answer:
     retry_after: float | None = None
     #: Pillion-Unreached: why the exported indication goes to no listener.
     unreached: str | None = None
+    #: What to write instead, if the URL has a path.
+    remedy: str | None = None
 
     def json(self) -> dict[str, Any] | None:
         """None if the body is no JSON object."""
@@ -141,7 +143,11 @@ class Answer:
         """Return the ``reason`` of a JSON body, or the first 500 bytes of the body."""
         content = self.json()
         if content is not None and isinstance(content.get("reason"), str):
-            return str(content["reason"])
+            reason = str(content["reason"])
+            if self.remedy is not None and self.status == 404 and " serves no " in reason:
+                # The deliverer suggests a path, which the client has appended already.
+                return f"{reason.partition(';')[0]}; {self.remedy}"
+            return reason
         text = self.body[:500].decode(errors="replace").strip()
         return text or "(no text)"
 
@@ -224,6 +230,7 @@ class DelivererClient:
             content,
             retry_after=_seconds(response.getheader("Retry-After")),
             unreached=response.getheader("Pillion-Unreached"),
+            remedy=f"give {self._named_by} without a path" if self._prefix else None,
         )
 
     def _drop_stale_connection(self) -> None:

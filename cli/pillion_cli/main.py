@@ -96,13 +96,27 @@ class Parser(argparse.ArgumentParser):
         if other.partition(" ")[0] in known:
             return other
         near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.7)
-        return near[0] if near else None
+        # As --acknowledge, which is not similar enough to --ack.
+        longer = [option for option in known if len(option) > 4 and name.startswith(option)]
+        return next(iter([*near, *longer]), None)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raises ArgumentError with the nearest choice, else with all."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = list(map(str, action.choices))
+        near = difflib.get_close_matches(str(value)[:100], choices, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"use {', '.join(choices)}"
+        raise argparse.ArgumentError(
+            action, f"invalid choice: {str(value)[:_LONGEST_VALUE]!r}: {remedy}"
+        )
 
     def error(self, message: str) -> NoReturn:
         from pillion_sidecar.config.problems import escape_controls  # only for an error
 
         shown = message if len(message) <= _LONGEST_ERROR else f"{message[:_LONGEST_ERROR]}…"
-        line = escape_controls(f"{self.prog}: {shown}; {self.prog} --help shows more")
+        end = "" if shown.endswith("?") else ";"
+        line = escape_controls(f"{self.prog}: {shown}{end} {self.prog} --help shows more")
         self.exit(Exit.USAGE, f"{line}\n")
 
 

@@ -32,6 +32,9 @@ URL; the last, at Ctrl-C or SIGTERM, is a summary.
   duplicate   its number came before: dropped, and answered with success
   late        its number is too low, or its context an old one: dropped, answered with success
   gap         missing numbers: the deliverer discarded them
+  answered    a request with an injected fault ("as told"), or an invalid request
+
+The summary counts requests with an injected fault as `refused`, and invalid requests as `wrong`.
 
 It can fail as a real listener does. --fail N limits a fault to the first N requests (by itself it
 means status 503). The behaviour can be changed while it runs: POST the options as JSON to

@@ -190,7 +190,9 @@ def _input(path: str) -> Iterator[BinaryIO]:
         # Not a with: only a failure to open has this message.
         stream = open(path, "rb")  # noqa: SIM115
     except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}") from error
+        raise CommandError(
+            f"cannot read {path}: {error.strerror}; name a file, or - for standard input"
+        ) from error
     with stream:
         yield stream
 

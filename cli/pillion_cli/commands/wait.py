@@ -10,7 +10,8 @@ from pillion_cli.client import DelivererClient, Unreachable
 from pillion_cli.exits import CommandError, Exit
 
 HELP = """
-Wait until a deliverer has started: its intake listens, though it may have no configuration yet.
+Wait until a deliverer has started: its intake answers. Before the first configuration it answers
+indications with 503, and `pillion publish` tries again.
 
 A sidecar's postStart hook runs it, so that no other container of the pod starts before publishers
 can connect.

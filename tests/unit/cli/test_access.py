@@ -9,6 +9,7 @@ import pytest
 
 from pillion_cli.client import Access, DelivererClient, Unreachable
 from pillion_cli.exits import CommandError, Exit
+from support.fake_deliverer import FakeDeliverer, status
 
 
 def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
@@ -100,3 +101,20 @@ def test_https_for_a_deliverer_without_tls_is_told() -> None:
         with pytest.raises(Unreachable, match=told), DelivererClient(url, timeout=10) as client:
             client.get("/v1/queues")
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (
+            "the intake listener serves no '/v1/x/v1/x'; did you mean /v1/x?",
+            "the intake listener serves no '/v1/x/v1/x'; give --to or PILLION_URL without a path",
+        ),
+        ("no such publisher", "no such publisher"),
+    ],
+)
+def test_the_path_of_a_url_is_named_where_nothing_is_served(reason: str, told: str) -> None:
+    with FakeDeliverer() as deliverer:
+        deliverer.script.append(status(404, document={"reason": reason}))
+        with DelivererClient(f"{deliverer.url}/v1/x", timeout=10) as client:
+            assert client.post("/v1/x").text() == told

@@ -21,7 +21,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert end.value.code == Exit.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert line.isprintable()
-    found = re.fullmatch(r"pillion[a-z -]*: (.*); pillion[a-z -]* --help shows more", line)
+    found = re.fullmatch(r"pillion[a-z -]*: (.*?);? pillion[a-z -]* --help shows more", line)
     assert found is not None, line
     return found[1]
 
@@ -47,6 +47,10 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "unrecognized arguments: -resources: did you mean --resources?",
         ),
         (["operator", "--zzz"], "unrecognized arguments: --zzz"),
+        (
+            ["publish", "--acknowledge", "durable", "x"],
+            "unrecognized arguments: --acknowledge: did you mean --ack?",
+        ),
     ],
 )
 def test_a_misspelt_option_is_named_before_one_that_is_missing(
@@ -79,6 +83,41 @@ def test_a_wrong_order_is_answered_with_the_right_one(
     arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert told(capsys, *arguments) == answer
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ("deliverd", "argument --ack: invalid choice: 'deliverd': did you mean delivered?"),
+        (
+            "quorum",
+            "argument --ack: invalid choice: 'quorum': use accepted, durable, stable, delivered",
+        ),
+    ],
+)
+def test_a_misspelt_choice_is_answered_with_the_nearest_or_with_all(
+    given: str, answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, "publish", "x", "--ack", given) == answer
+
+
+def test_a_question_ends_without_a_semicolon(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["help", "publish"])
+    assert capsys.readouterr().err == (
+        "pillion: there is no command 'help': did you mean --help? pillion --help shows more\n"
+    )
+
+
+def test_a_file_that_cannot_be_read_is_answered_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing.ndjson"
+    assert main(["publish", str(missing)]) == Exit.FAILED
+    assert capsys.readouterr().err == (
+        f"pillion publish: cannot read {missing}: No such file or directory; "
+        "name a file, or - for standard input\n"
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
