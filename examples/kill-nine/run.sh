@@ -3,7 +3,7 @@
 #
 #   examples/kill-nine/run.sh [KILLS]      20, unless told otherwise
 #
-# Needs pillion on PATH, jq, and port 18288, or the one that PORT says. Exit code 1: something was
+# Each kill is a line on standard error. Needs pillion on PATH, jq, and port 18288, or the one that PORT says. Exit code 1: something was
 # lost, came out of order, or came again under another sequence number.
 set -euo pipefail
 
@@ -95,6 +95,7 @@ for ((kill = 1; kill <= kills; kill++)); do
   sleep "$((RANDOM % 2)).$((RANDOM % 10))"
   kill -9 "${children[deliverer]}"
   wait "${children[deliverer]}" 2>/dev/null || true
+  echo "kill $kill of $kills" >&2
   start
 done
 
