@@ -64,10 +64,10 @@ def test_what_a_shell_is_given_as_json_is_json(block: str) -> None:
             decode_object(value, schema=SCHEMA)
 
 
-def test_the_lines_of_the_first_file_are_indications() -> None:
-    lines = re.findall(r"<<'END'\n(\{.*?)\nEND", page("getting-started.md"), re.DOTALL)
-    assert len(lines) == 1
-    for line in lines[0].splitlines():
+def test_the_lines_of_a_here_document_are_indications() -> None:
+    found = re.findall(r"<<'END'\n(\{.*?)\nEND", page("getting-started.md"), re.DOTALL)
+    assert len(found) == 2
+    for line in "\n".join(found).splitlines():
         decode_object(json.loads(line), schema=SCHEMA)
 
 
