@@ -200,11 +200,11 @@ class _Rest:
             answer = refuse(HTTPStatus.METHOD_NOT_ALLOWED, reason)
             answer.headers["Allow"] = allowed
             return answer
-        reason = f"the {self._name} listener serves no {shown}; {self._remedy(request.path)}"
+        reason = f"the {self._name} address serves no {shown}; {self._remedy(request.path)}"
         return refuse(HTTPStatus.NOT_FOUND, reason)
 
     def _remedy(self, path: str) -> str:
         for name, served in self._served.items():
             if served.methods(path):
-                return f"ask the {name} listener (--{name})"
+                return f"ask the {name} address (--{name})"
         return suggest(path, self._served[self._name].paths)

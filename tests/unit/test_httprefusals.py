@@ -29,7 +29,7 @@ async def intake() -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("/metrics", "serves no '/metrics'; ask the telemetry listener (--telemetry)"),
+        ("/metrics", "serves no '/metrics'; ask the telemetry address (--telemetry)"),
         ("/v1/indication", "serves no '/v1/indication'; did you mean /v1/indications?"),
         ("/", "serves no '/'; use /v1/indications, /v1/queues/{name}, /v1/receipts/{id}"),
         ("/a%0Ab", "serves no '/a\\nb'; use /v1/indications, "),
@@ -43,7 +43,7 @@ async def test_a_path_of_nobody_or_of_another_is_answered_with_where_to_ask(
 ) -> None:
     answer = await intake.post(path)
     assert answer.status == 404
-    assert (await answer.json())["reason"].startswith(f"the intake listener {reason}")
+    assert (await answer.json())["reason"].startswith(f"the intake address {reason}")
 
 
 async def test_a_method_that_is_not_taken_is_answered_with_those_that_are(

@@ -182,7 +182,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.file(
         "--operator-token-file FILE",
-        "let requests with this file's token as a bearer read /v1/queues on the telemetry listener",
+        "let requests with this file's token as a bearer read /v1/queues at the telemetry address",
     )
     options.flag(
         "--wait-for-configuration",

@@ -107,8 +107,8 @@ def test_https_for_a_deliverer_without_tls_is_told() -> None:
     ("reason", "told"),
     [
         (
-            "the intake listener serves no '/v1/x/v1/x'; did you mean /v1/x?",
-            "the intake listener serves no '/v1/x/v1/x'; give --to or PILLION_URL without a path",
+            "the intake address serves no '/v1/x/v1/x'; did you mean /v1/x?",
+            "the intake address serves no '/v1/x/v1/x'; give --to or PILLION_URL without a path",
         ),
         ("no such publisher", "no such publisher"),
     ],
