@@ -176,6 +176,7 @@ def _metadata(section: str, says: str, refused: JSON, mended: JSON) -> Case:
 
 
 _NAME = "is not the name of an object"
+_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 _OURS = ("/etc", "/etc/pillion", "/etc/pillion/tls", "/var", "/var/lib/pillion", "/var/run/secrets")
 
 TEMPLATE_CASES = (
@@ -185,6 +186,12 @@ TEMPLATE_CASES = (
         says="has no effect unless mode is Gateway",
         refused={"deliverer": {"template": {"priorityClassName": "high"}}},
         mended={"deliverer": {"mode": "Gateway", "template": {"priorityClassName": "high"}}},
+    ),
+    _template(
+        "topologySpreadConstraints",
+        "has a topologyKey and whenUnsatisfiable twice",
+        {"topologySpreadConstraints": [_SPREAD, {**_SPREAD, "maxSkew": 2}]},
+        {"topologySpreadConstraints": [_SPREAD, {**_SPREAD, "topologyKey": "host"}]},
     ),
     _metadata("labels", "holds a key that no label", {"a/": ""}, {"a": ""}),
     _metadata("labels[a]", "is not the value", {"a": "-"}, {"a": "b"}),

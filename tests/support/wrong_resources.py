@@ -409,6 +409,7 @@ def subscriptions() -> Iterator[Wrong]:
 # ---------------------------------------------------------------- services
 
 _GATEWAY = {"mode": "Gateway"}
+_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 MOFS = (
     "class",
     "class ACME_Alert {",
@@ -524,6 +525,7 @@ def _wrong_services() -> Iterator[dict[str, Any]]:
                 "template": {"volumeMounts": [{"name": "nope", "mountPath": "/mnt"}]},
             }
         },
+        {"deliverer": {**_GATEWAY, "template": {"topologySpreadConstraints": [_SPREAD, _SPREAD]}}},
         {"deliverer": {**_GATEWAY, "template": {"hostNetwork": True}}},
         {"deliverer": {**_GATEWAY, "template": {"priorityClassName": "Upper"}}},
         {"deliverer": {**_GATEWAY, "template": {"metadata": {"labels": {"pillion.dev/x": "y"}}}}},

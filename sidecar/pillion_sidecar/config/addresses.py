@@ -208,7 +208,8 @@ class AddressPolicy:
         kind = classify(ip)
         if self._allows(kind):
             return None
-        return f"{ip} is a {kind.value} address, and those are not allowed here"
+        article = "an" if kind is AddressKind.UNSPECIFIED else "a"
+        return f"{ip} is {article} {kind.value} address, and those are not allowed here"
 
     def _allows(self, kind: AddressKind) -> bool:
         return {

@@ -473,6 +473,14 @@ def _mounts_are_volumes(template: JSONObject) -> bool:
     return all(mount["name"] in names for mount in template.get("volumeMounts", ()))
 
 
+def _spreads_once(template: JSONObject) -> bool:
+    """As the API server demands of pods, which it answers with 500 for a StatefulSet."""
+    constraints = template.get("topologySpreadConstraints", ())
+    return len({(one["topologyKey"], one["whenUnsatisfiable"]) for one in constraints}) == len(
+        constraints
+    )
+
+
 _PULL_SECRET = structure(
     required("name", object_name(), "The name of a Secret in the same namespace.")
 )
@@ -522,6 +530,15 @@ TEMPLATE = Field(
                 field="volumeMounts",
                 message="names a volume that volumes does not have",
                 remedy="Add the volume to volumes, or correct the name.",
+            ),
+            Rule(
+                cel="!has(self.topologySpreadConstraints) || self.topologySpreadConstraints.all("
+                "one, self.topologySpreadConstraints.exists_one(other, other.topologyKey == "
+                "one.topologyKey && other.whenUnsatisfiable == one.whenUnsatisfiable))",
+                holds=_spreads_once,
+                field="topologySpreadConstraints",
+                message="has a topologyKey and whenUnsatisfiable twice",
+                remedy="Remove one of the two constraints.",
             ),
         ),
     ),
