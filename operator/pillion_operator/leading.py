@@ -61,13 +61,7 @@ class Leader:
     """Made and run once this process leads; cancelled when it no longer does."""
 
     def __init__(
-        self,
-        settings: OperatorSettings,
-        *,
-        api: Api,
-        store: Store,
-        metrics: Metrics,
-        clock: Clock,
+        self, settings: OperatorSettings, *, api: Api, store: Store, metrics: Metrics, clock: Clock
     ) -> None:
         self._settings = settings
         self._api = api
@@ -77,10 +71,7 @@ class Leader:
         loop = asyncio.get_running_loop()
         self._queue: WorkQueue[Key] = WorkQueue(call_later=loop.call_later, time=loop.time)
         self._recorder = EventRecorder(
-            api,
-            instance=settings.identity,
-            clock=clock,
-            dropped=metrics.events_dropped.inc,
+            api, instance=settings.identity, clock=clock, dropped=metrics.events_dropped.inc
         )
         self._lost = LostDeliveries(
             store=store, recorder=self._recorder, metrics=metrics, clock=clock
@@ -133,9 +124,7 @@ class Leader:
         while True:
             try:
                 return await token_key(
-                    self._api,
-                    namespace=self._settings.namespace,
-                    name=self._settings.token_secret,
+                    self._api, namespace=self._settings.namespace, name=self._settings.token_secret
                 )
             except FAILURES as error:
                 refused = isinstance(error, ApiError) and error.reason != "NotLeading"

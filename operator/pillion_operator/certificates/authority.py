@@ -237,8 +237,7 @@ def serving_certificate(ca: KeyPair, *, name: str, hosts: Sequence[str], now: fl
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
-            critical=False,
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
         )
         .sign(signing, hashes.SHA256() if hashed else None)
     )

@@ -13,23 +13,13 @@ from pillion_operator.controllers.readiness import (
     services_of,
     verdict_of,
 )
-from pillion_operator.evaluation.references import (
-    DESTINATION,
-    SERVICE,
-    destination_ref,
-    service_of,
-)
+from pillion_operator.evaluation.references import DESTINATION, SERVICE, destination_ref, service_of
 from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.delivery import failing_since
-from pillion_operator.status.subscription import (
-    RemovalRule,
-    State,
-    begins_anew,
-    judge_subscription,
-)
+from pillion_operator.status.subscription import RemovalRule, State, begins_anew, judge_subscription
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.wire.queues import SubscriptionEnd
 

@@ -24,11 +24,7 @@ from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, toge
 from pillion_operator.names import configuration_secret
 from pillion_operator.polling.reports import Answer, DelivererReport
 from pillion_operator.status.conditions import Condition
-from pillion_operator.status.deliverers import (
-    DelivererCounts,
-    count_deliverers,
-    ready_condition,
-)
+from pillion_operator.status.deliverers import DelivererCounts, count_deliverers, ready_condition
 from pillion_operator.store import Key, Store, key_of
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.problems import INTERNAL_ERROR

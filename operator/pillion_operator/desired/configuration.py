@@ -22,12 +22,7 @@ from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 
 def configuration_secrets(
-    service: Object,
-    rendered: Rendered,
-    *,
-    token: str,
-    trust: Trust = NOTHING,
-    level: int = LEVEL,
+    service: Object, rendered: Rendered, *, token: str, trust: Trust = NOTHING, level: int = LEVEL
 ) -> tuple[Object, ...]:
     """One Secret for each file of the configuration, in order. The first also holds ``token`` and
     the deliverers' part of ``trust``; neither makes a revision. ``level`` is the schema level."""

@@ -17,12 +17,7 @@ from pillion_operator.cluster.types import (
     ResourceType,
 )
 from pillion_operator.desired.configuration import configuration_secrets
-from pillion_operator.desired.template import (
-    placement,
-    pod_metadata,
-    template_of,
-    without_empty,
-)
+from pillion_operator.desired.template import placement, pod_metadata, template_of, without_empty
 from pillion_operator.injection.container import (
     INTAKE_PORT,
     INTAKE_PORT_NAME,

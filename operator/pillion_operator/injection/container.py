@@ -22,9 +22,7 @@ from pillion_operator.names import (
     configuration_secret,
     tls_secret,
 )
-from pillion_operator.names import (
-    gateway as gateway_name,
-)
+from pillion_operator.names import gateway as gateway_name
 from pillion_operator.settings import DelivererDefaults
 
 #: Ports of intake, of telemetry (for Prometheus and the kubelet), and of a gateway's administration

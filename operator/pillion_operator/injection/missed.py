@@ -73,10 +73,7 @@ class MissedPod:
 
 
 def missed_pods(
-    pods: Iterable[Object],
-    *,
-    services: Mapping[str, Iterable[Object]],
-    operator_namespace: str,
+    pods: Iterable[Object], *, services: Mapping[str, Iterable[Object]], operator_namespace: str
 ) -> list[MissedPod]:
     """``services`` are by namespace. Pods that are ending or have ended, and those that the webhook
     would not inject, are not missed."""

@@ -88,10 +88,7 @@ def judge_delivery(
     if facts.draining:
         conditions.append(_draining(delivery, drained=drained))
     return DeliveryVerdict(
-        conditions=tuple(conditions),
-        fields=_fields(delivery),
-        due_again=due_again,
-        drained=drained,
+        conditions=tuple(conditions), fields=_fields(delivery), due_again=due_again, drained=drained
     )
 
 

@@ -53,11 +53,7 @@ class SubscriptionVerdict:
 
 
 def judge_subscription(
-    subscription: Object,
-    *,
-    removal: RemovalRule,
-    ended: Iterable[SubscriptionEnd] = (),
-    now: float,
+    subscription: Object, *, removal: RemovalRule, ended: Iterable[SubscriptionEnd] = (), now: float
 ) -> SubscriptionVerdict:
     """``now`` is in seconds since the epoch. ``ended`` has the reports of deliverers with the
     current configuration: an older one may still report what the user has just fixed."""
