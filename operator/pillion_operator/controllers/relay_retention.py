@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pillion_operator.cluster.types import Object, being_deleted
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.states import spec_of
-from pillion_operator.evaluation.lastgood import rendered_objects
+from pillion_operator.evaluation.lastgood import rendered_objects, was_rendered
 from pillion_operator.evaluation.namespace import draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
@@ -112,6 +112,9 @@ class Lingering:
         names = (configuration_secret(gateway.name, part) for part in range(CONFIGURATION_PARTS))
         secrets = (self._context.store.get(Key(SECRET, gateway.namespace, name)) for name in names)
         found = rendered_objects(filter(None, secrets))
+        if not found and was_rendered(self._context.store.get(gateway)):
+            # The Secret is lost. Until the gateway's report says more, it may hold anything.
+            return set(self._context.store.all(SUBSCRIPTION, gateway.namespace))
         return {one["metadata"]["name"] for one in found if one["kind"] == SUBSCRIPTION}
 
     def _may_relay(self, subscription: Object) -> bool:

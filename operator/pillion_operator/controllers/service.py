@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 from pillion_operator.certificates.gateways import ServingCertificates, Trust, standing
@@ -17,17 +18,19 @@ from pillion_operator.controllers.relay_retention import Lingering
 from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
-from pillion_operator.evaluation.lastgood import filters_in
+from pillion_operator.evaluation.lastgood import filters_in, rendered_objects, was_rendered
 from pillion_operator.evaluation.namespace import Namespace, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
+    SECRET,
     SERVICE,
     SUBSCRIPTION,
     is_gateway,
 )
 from pillion_operator.evaluation.relaying import delivered_alone, gateways_named, relayed_to
 from pillion_operator.evaluation.service import (
+    FILTER_NOT_ACCEPTED,
     ServiceEvaluation,
     Surroundings,
     evaluate_service,
@@ -229,20 +232,19 @@ class ConfigurationReconciler:
     async def _roll_out(self, service: Key, body: Object, state: ServiceState) -> set[Key]:
         """Write the configuration; return the objects of which it now says something else."""
         content = state.evaluation.content
+        live = self._live(service)
+        lost = earlier_filter_lost(body, state, live)
+        if lost is not None:
+            state.unwritten = lost
+            return content.keys() | state.rollout.content.keys()
         try:
             rendered = await packed(content.values())
         except TooLarge as error:
             # What is in force stays in force.
             state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
             return content.keys() | state.rollout.content.keys()
-        live = self._live(service)
         desired = desired_state(
-            self._context,
-            self._certificates,
-            body,
-            rendered=rendered,
-            level=state.level,
-            live=live,
+            self._context, self._certificates, body, rendered=rendered, level=state.level, live=live
         )
         applied = await self._context.applier.sync(body, desired=desired.objects, live=live)
         state.rival = applied.rival
@@ -322,6 +324,26 @@ def _statuses(gateway: Key, services: Iterable[str]) -> set[Key]:
     return {status_of(Key(SERVICE, gateway.namespace, name)) for name in services}
 
 
+def earlier_filter_lost(
+    body: Object, state: ServiceState, live: Iterable[Object]
+) -> Verdict | None:
+    """Why the configuration must not be written: the accepted version of a filter, which deliverers
+    still use, was only in a Secret that is lost. Without it its queues would be discarded."""
+    if state.rollout.revision is not None or not was_rendered(body):
+        return None
+    verdicts = chain(state.evaluation.subscriptions.values(), state.evaluation.relayed.values())
+    wrong = [one.message for one in verdicts if one.reason == FILTER_NOT_ACCEPTED]
+    if not wrong or rendered_objects(one for one in live if one["kind"] == SECRET):
+        return None
+    return Verdict(
+        False,
+        "EarlierGenerationLost",
+        f"{wrong[0]} Its accepted version was in the Secret of the configuration, which was "
+        "deleted. Deliverers continue with it; new pods have no configuration. Correct the filter, "
+        "or delete the subscriptions that name it.",
+    )
+
+
 def judged_otherwise(
     before: ServiceEvaluation | None, after: ServiceEvaluation, namespace: str
 ) -> set[Key]:
@@ -348,7 +370,8 @@ def not_written(error: Exception) -> Verdict:
         why = f"the API server forbids it: {error.message}. Correct the role or the policy"
     else:
         # Its text may quote a secret value.
-        why = f"the API server answers {error.status} {error.reason}. The operator tries again"
+        answer = f"{error.status} {error.reason}".rstrip()
+        why = f"the API server answers {answer}. The operator tries again"
     return Verdict(False, "NotWritten", f"The configuration cannot be written: {why}.")
 
 

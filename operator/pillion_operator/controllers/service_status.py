@@ -156,13 +156,14 @@ class _Observed:
         self.retained = self._retained()
 
     def _desired_revision(self) -> str | None:
-        """The rendered revision, or the stored one if nothing can be rendered."""
+        """The rendered revision, or the stored one if nothing can be rendered. If its Secret is
+        lost, deliverers still use the one in the status."""
         if self.state.evaluation.verdict.accepted and self.state.unwritten is None:
             return self.state.rollout.revision
         name = configuration_secret(self.service.name, 0)
         secret = self._context.store.get(Key(SECRET, self.service.namespace, name))
         if labels_of(secret).get(SERVICE_LABEL) != self.service.name:
-            return None
+            return (self.body.get("status") or {}).get("revision")
         return annotations_of(secret).get(REVISION_ANNOTATION)
 
     def _lowest_durability(self) -> Durability:

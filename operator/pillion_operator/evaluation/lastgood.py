@@ -64,6 +64,11 @@ def rendered_objects(secrets: Iterable[Object], *, mentioning: str = "") -> list
         return []
 
 
+def was_rendered(service: Object | None) -> bool:
+    """Whether its status says that it once had a configuration."""
+    return bool(((service or {}).get("status") or {}).get("revision"))
+
+
 def _is_object(one: Any) -> bool:
     metadata = one.get("metadata") if isinstance(one, dict) else None
     return isinstance(metadata, dict) and all(

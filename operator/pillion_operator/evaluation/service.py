@@ -76,6 +76,7 @@ def _with(body: Object, *, without: Collection[str] = (), **more: object) -> Obj
 
 #: The first round finds everything; the bound stops an endless loop after a bug.
 _MOST_ROUNDS = 4
+FILTER_NOT_ACCEPTED = "FilterNotAccepted"
 #: Why a destination is held: rendered suspended, so that its queue is kept.
 CREDENTIALS_MISSING = "CredentialsMissing"
 GATEWAY_MISSING = "GatewayMissing"

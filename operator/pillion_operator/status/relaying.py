@@ -161,6 +161,15 @@ def abandoned_condition(
         )
     if before.get("status") == "True":
         return Condition(kind, "True", "Abandoned", str(before["message"]))
+    if before.get("reason") == "SetBefore" or not (service.get("status") or {}).get("conditions"):
+        return Condition(
+            kind,
+            "False",
+            "SetBefore",
+            f"{asked[:_LONGEST_NAME]}: {ABANDON_RELAY_ANNOTATION} has no effect, because it was "
+            "set before the service had a status, as after a restore. Remove the annotation, and "
+            "set it again if you still want this.",
+        )
     if asked not in retained:
         known = ", ".join(retained) or "none"
         return Condition(

@@ -208,3 +208,65 @@ def test_a_gateway_that_is_deleted_keeps_nothing() -> None:
         assert condition(world, "RelayRetained") is None
 
     virtually(scenario)
+
+
+CONFIGURATION = Key("Secret", NAMESPACE, "pillion-hub-0")
+
+
+def restarted(world: World, *keys: Key) -> World:
+    """The same cluster with its statuses, without some objects; nobody leads it yet."""
+    other = world.copied()
+    for key, body in other.api.objects.items():
+        if "status" in world.api.objects[key]:
+            body["status"] = world.api.objects[key]["status"]
+    for key in keys:
+        other.api.objects.pop(key)
+    return other
+
+
+def test_a_gateway_whose_configuration_is_lost_keeps_all_until_it_says_that_it_holds_nothing() -> (
+    None
+):
+    async def scenario(world: World) -> None:
+        other = restarted(world, CONFIGURATION)
+        async with other.leader():
+            await settled(other)
+            assert CONFIGURATION in other.api.objects
+            assert keeps(other)
+            assert condition(other, "RelayRetained") == ("True", "GatewayMayHold")
+            other.pods["hub-0"].backlog.clear()
+            await settled(other)
+            await settled(other)
+            assert not keeps(other)
+            assert condition(other, "RelayRetained") is None
+
+    virtually(scenario)
+
+
+def test_a_gateway_that_is_new_keeps_nothing_of_others() -> None:
+    async def scenario(world: World) -> None:
+        world.resource("IndicationService", "other", GATEWAY)
+        await settled(world)
+        assert not keeps(world, "other")
+
+    virtually(scenario)
+
+
+def test_an_annotation_that_comes_with_a_restored_service_abandons_nothing() -> None:
+    async def scenario(world: World) -> None:
+        other = restarted(world)
+        annotate(other, "hub")
+        other.api.objects[SERVICE]["status"] = {}
+        async with other.leader():
+            await settled(other)
+            assert condition(other, "RelayAbandoned") == ("False", "SetBefore")
+            assert keeps(other)
+            # The remedy.
+            annotate(other, None)
+            await settled(other)
+            annotate(other, "hub")
+            await settled(other)
+            assert condition(other, "RelayAbandoned") == ("True", "Abandoned")
+            assert not keeps(other)
+
+    virtually(scenario)

@@ -124,3 +124,34 @@ def test_a_filter_that_was_never_good_or_was_made_anew_is_left_out() -> None:
             assert condition(world, FILTER, "EarlierGenerationInForce") is None
 
     run_virtually(work())
+
+
+def test_nothing_is_written_while_the_version_before_is_lost_with_its_secret() -> None:
+    configuration = Key("Secret", NAMESPACE, "pillion-default-0")
+    service = Key("IndicationService", NAMESPACE, "default")
+
+    async def work() -> None:
+        before = World(random.Random(1))
+        begin(before)
+        async with before.leader():
+            await settled(before)
+        before.resource("IndicationFilter", "alerts", WRONG[0])
+        world = before.copied()
+        world.api.objects[service]["status"] = before.api.objects[service]["status"]
+        del world.api.objects[configuration]
+        async with world.leader():
+            await settled(world)
+            assert configuration not in world.api.objects
+            ready = condition(world, service, "Ready")
+            assert ready is not None
+            assert (ready["status"], ready["reason"]) == ("False", "EarlierGenerationLost")
+            assert "IndicationFilter alerts is not accepted" in ready["message"]
+            # The remedy.
+            world.resource("IndicationFilter", "alerts", {"query": BETTER})
+            await settled(world)
+            assert rendered(world)["IndicationFilter"]["spec"]["query"] == BETTER
+            ready = condition(world, service, "Ready")
+            assert ready is not None
+            assert ready["status"] == "True"
+
+    run_virtually(work())
