@@ -94,6 +94,12 @@ def test_as_long_as_the_api_server_asks_for_is_waited(day: BadDay) -> None:
     day.proxy.plan = lambda asked: refused if asked.is_write else None
     day.proxy.seen.clear()
     day.world.patch("IndicationFilter", "alerts", {"spec": {"query": "SELECT * FROM CIM_X"}})
-    day.world.until(lambda: len(day.proxy.writes()) == 1, "it is tried")
-    put_off = [one for one in operator.records() if one.get("event") == "reconcile-put-off"]
-    assert ["put off for 600.0 s" in one["message"] for one in put_off] == [True]
+
+    def put_off() -> list[str]:
+        told = [one for one in operator.records() if one.get("event") == "reconcile-put-off"]
+        return [str(one["message"]) for one in told]
+
+    # It is logged after the proxy has answered.
+    day.world.until(lambda: bool(put_off()), "it is put off")
+    assert ["put off for 600.0 s" in message for message in put_off()] == [True]
+    assert len(day.proxy.writes()) == 1
