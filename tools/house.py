@@ -26,8 +26,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.embedded import EmbeddedDeliverer
-from pillion_sidecar.settings import Address, Settings
+from pillion_sidecar.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {

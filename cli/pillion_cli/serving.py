@@ -9,10 +9,10 @@ import signal
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Protocol
 
 from pillion_cli.arguments import Options, port_number, whole_number
 from pillion_cli.exits import CommandError, Exit
+from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.telemetry.logs import LogFormat, LogOutput, configure_logging
 from pillion_sidecar.telemetry.rolling import Frequency, LogFile
 
@@ -71,14 +71,7 @@ def host_and_port(text: str, *, example: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in {example}") from None
 
 
-class _Address(Protocol):
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-
-
-def check_listeners(listeners: Mapping[str, _Address | None]) -> None:
+def check_listeners(listeners: Mapping[str, Address | None]) -> None:
     """Raise CommandError for two addresses that cannot both be listened on.
 
     ``listeners`` are addresses by option; None is no listener.
@@ -87,7 +80,7 @@ def check_listeners(listeners: Mapping[str, _Address | None]) -> None:
     for (first, one), (second, other) in combinations(given, 2):
         if one.port and one.port == other.port and _overlap(one.host, other.host):
             raise CommandError(
-                f"{first} {_shown(one)} and {second} {_shown(other)} cannot share a port; "
+                f"{first} {one} and {second} {other} cannot share a port; "
                 "choose another port for one of them",
                 code=Exit.USAGE,
             )
@@ -103,11 +96,6 @@ def _overlap(one: str, other: str) -> bool:
         return False
     is_wildcard = first.is_unspecified or second.is_unspecified
     return first.version == second.version and (is_wildcard or first == second)
-
-
-def _shown(address: _Address) -> str:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{address.port}"
 
 
 def add_logging_arguments(options: Options) -> None:

@@ -27,12 +27,13 @@ from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.leadership import Leadership
 from pillion_operator.leading import Leader
 from pillion_operator.resync import Resync
-from pillion_operator.settings import Address, OperatorSettings, WebhookSettings
+from pillion_operator.settings import OperatorSettings, WebhookSettings
 from pillion_operator.store import Store, key_of, version_of
 from pillion_operator.telemetry.metrics import Metrics
 from pillion_operator.telemetry.server import WatchHealth, telemetry_app
 from pillion_operator.watching import WATCHED, watch
 from pillion_sidecar.auth.tls import ServingTLS
+from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.connections import Connection, HTTPLog
 
 logger = logging.getLogger("pillion.operator")

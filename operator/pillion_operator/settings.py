@@ -6,15 +6,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.addresses import Address, AddressPolicy
 
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Port 0: any free one."""
-
-    host: str
-    port: int
+_WEBHOOK = Address("0.0.0.0", 9443)
+_TELEMETRY = Address("0.0.0.0", 8081)
 
 
 class SidecarPolicy(StrEnum):
@@ -59,7 +54,7 @@ class DelivererDefaults:
 class WebhookSettings:
     """The certificate is the operator's own, unless a folder is set."""
 
-    address: Address = Address("0.0.0.0", 9443)
+    address: Address = _WEBHOOK
     service: str = "pillion-webhook"
     #: The Secret, in the operator's namespace, with its own CA and certificate.
     secret: str = "pillion-webhook"
@@ -93,7 +88,7 @@ class OperatorSettings:
     gateway_authority: str | None = None
     #: None: no injection.
     webhook: WebhookSettings | None = field(default_factory=WebhookSettings)
-    telemetry: Address = Address("0.0.0.0", 8081)
+    telemetry: Address = _TELEMETRY
     #: Seconds between two polls of a deliverer's queues, when idle and with few deliverers.
     gather_interval: float = 10.0
     #: Whether to annotate pods, so that the kubelet refreshes their configuration at once.

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from pillion_sidecar.auth.acceptor import ConnectionAcceptor, Limits
 from pillion_sidecar.clock import LoopTimers, SystemClock
+from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.connections import HTTPLog, handlers
-from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.gateway import ListenerConnections
 
 #: Seconds until an idle connection is closed.

@@ -3,22 +3,13 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.addresses import Address, AddressPolicy
 
 #: Default ports for publishers and for Prometheus.
 INTAKE_PORT = 8288
 TELEMETRY_PORT = 8289
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Port 0: any free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+_INTAKE = Address("127.0.0.1", INTAKE_PORT)
+_TELEMETRY = Address("127.0.0.1", TELEMETRY_PORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +41,8 @@ class Settings:
     journal: Path | None = None
     #: The IndicationService to run as; None: the only one in the folder.
     service: str | None = None
-    intake: Address = Address("127.0.0.1", INTAKE_PORT)
-    telemetry: Address = Address("127.0.0.1", TELEMETRY_PORT)
+    intake: Address = _INTAKE
+    telemetry: Address = _TELEMETRY
     #: Where ``/v1/queues`` and ``/drain`` are; None: on the intake listener.
     administration: Address | None = None
     #: TLS of intake; None: plain HTTP.

@@ -15,11 +15,11 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from pillion_sidecar.app import Deliverer
-from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.addresses import Address, AddressPolicy
 from pillion_sidecar.config.loader import LOOK_INTERVAL
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.journal.disk import SETTLE_SECONDS
-from pillion_sidecar.settings import Address, Settings
+from pillion_sidecar.settings import Settings
 from pillion_sidecar.telemetry.metrics import IntakeOutcome, Metrics
 from pillion_sidecar.testing import FakeTime
 from support.resources import JSON, alert_filter, destination, service, subscription, write

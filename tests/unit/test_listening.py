@@ -16,8 +16,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from pillion_sidecar import http_server
 from pillion_sidecar.auth.acceptor import ConnectionAcceptor
+from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.http_server import AddressTaken, Listeners
-from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.telemetry.logs import MOST_LINES, LogFormat, LogOutput
 from pillion_sidecar.testing import FakeTime

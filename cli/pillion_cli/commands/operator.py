@@ -22,7 +22,6 @@ from pillion_operator.app import Operator, StartFailed
 from pillion_operator.injection.selectors import rendered
 from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
-    Address,
     DelivererDefaults,
     NetworkSettings,
     OperatorSettings,
@@ -30,7 +29,7 @@ from pillion_operator.settings import (
     WebhookSettings,
 )
 from pillion_operator.watching import renamed_records
-from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.addresses import Address, AddressPolicy
 from pillion_sidecar.supervision import first
 
 HELP = """\

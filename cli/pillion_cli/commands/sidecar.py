@@ -22,12 +22,11 @@ from pillion_cli.serving import (
     start_logging,
 )
 from pillion_sidecar.app import Deliverer, StartFailed
-from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.addresses import Address, AddressPolicy
 from pillion_sidecar.descriptors import raise_limit
 from pillion_sidecar.settings import (
     INTAKE_PORT,
     TELEMETRY_PORT,
-    Address,
     GatewayEndpoint,
     Settings,
     TLSFiles,

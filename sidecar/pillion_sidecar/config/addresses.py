@@ -66,6 +66,17 @@ _HOST_OF_URL = re.compile(r"[^:/?#]*://(?:[^/?#]*@)?(\[[^\]/?#]*\]|[^:/?#]*)")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens; port 0: any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 class AddressKind(StrEnum):
     """What an address leads to; the most harmless first."""
 

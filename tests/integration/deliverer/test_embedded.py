@@ -30,7 +30,8 @@ PROGRAM = """
 import sys, urllib.request
 from pathlib import Path
 from pillion_sidecar.embedded import EmbeddedDeliverer
-from pillion_sidecar.settings import Address, Settings
+from pillion_sidecar.config.addresses import Address
+from pillion_sidecar.settings import Settings
 
 anywhere = Address("127.0.0.1", 0)
 settings = Settings(resources=Path(sys.argv[1]), intake=anywhere, telemetry=anywhere)

@@ -63,7 +63,8 @@ import generate_resource_reference as reference
 from pillion_sidecar.config.schema import LISTENER_DESTINATION
 from pillion_sidecar.embedded import EmbeddedDeliverer
 from pillion_sidecar.protocols import PROTOCOLS
-from pillion_sidecar.settings import Address, Settings
+from pillion_sidecar.config.addresses import Address
+from pillion_sidecar.settings import Settings
 
 anywhere = Address("127.0.0.1", 0)
 settings = Settings(resources=Path(sys.argv[2]), intake=anywhere, telemetry=anywhere)

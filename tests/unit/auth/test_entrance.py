@@ -21,8 +21,8 @@ from pillion_sidecar.auth.acceptor import (
     ConnectionAcceptor,
     Limits,
 )
+from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.http_server import Listeners
-from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 from support.collector import no_collector

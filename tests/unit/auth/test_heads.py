@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from pillion_sidecar.auth.acceptor import HEAD_BYTES, ConnectionAcceptor
+from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.http_server import MAXIMUM_HEADERS, Listeners
-from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 

@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives.serialization import (
 from pillion_sidecar.auth import acceptor
 from pillion_sidecar.auth.acceptor import ConnectionAcceptor
 from pillion_sidecar.auth.tls import ServingTLS, read_certificate
+from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.filewatch import Unusable
 from pillion_sidecar.http_server import Listeners
-from pillion_sidecar.settings import Address, TLSFiles
+from pillion_sidecar.settings import TLSFiles
 from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 

@@ -13,14 +13,13 @@ from pillion_cli.exits import CommandError, Exit
 from pillion_operator.app import StartFailed
 from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
-    Address,
     DelivererDefaults,
     NetworkSettings,
     OperatorSettings,
     SidecarPolicy,
     WebhookSettings,
 )
-from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.addresses import Address, AddressPolicy
 
 IMAGE = ["--deliverer-image", "registry.example.org/pillion:1"]
 

@@ -12,7 +12,7 @@ from pillion_cli.commands import publish, sidecar
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.main import main
 from pillion_cli.serving import add_logging_arguments, check_listeners, start_logging
-from pillion_sidecar.settings import Address
+from pillion_sidecar.config.addresses import Address
 
 
 @pytest.fixture(autouse=True)

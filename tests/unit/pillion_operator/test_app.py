@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pillion_operator.app import Operator, StartFailed
-from pillion_operator.settings import Address, DelivererDefaults, OperatorSettings
+from pillion_operator.settings import DelivererDefaults, OperatorSettings
+from pillion_sidecar.config.addresses import Address
 from support.in_background import in_background
 
 
