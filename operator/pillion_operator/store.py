@@ -235,8 +235,11 @@ def _claimed(pod: Object) -> dict[str, Any]:
 def _state_of_deliverer(pod: Object) -> dict[str, Any]:
     """How the deliverer has ended, or why it waits."""
     state = container_state(pod, CONTAINER)
-    kept = {name: state[name] for name in ("terminated",) if name in state}
-    if not kept and "waiting" in state:
+    if "terminated" in state:
+        kept = {"terminated": state["terminated"]}
+    elif "waiting" in state:
         texts = state["waiting"].items()
-        kept["waiting"] = {name: str(value)[:LONGEST_WAITING] for name, value in texts}
-    return {"containerStatuses": [{"name": CONTAINER, "state": kept}]} if kept else {}
+        kept = {"waiting": {name: str(value)[:LONGEST_WAITING] for name, value in texts}}
+    else:
+        return {}
+    return {"containerStatuses": [{"name": CONTAINER, "state": kept}]}

@@ -202,7 +202,7 @@ async def watch(
     def observe(kind: str | None, body: Object) -> None:
         try:
             on_event(kind, body)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - raised again at the end
             # kopf would log it and continue, and the event's change would be lost.
             failures.append(error)
             stop.set()

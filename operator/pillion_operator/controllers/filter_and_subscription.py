@@ -81,18 +81,18 @@ async def reconcile_filter(context: Context, key: Key) -> None:
 
 
 def _last_good(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
-    found = {
-        service: evaluation.last_good[name]
+    versions = [
+        f"{_generation(evaluation.last_good[name])} in the service {service}"
         for service, evaluation in sorted(services.items())
         if name in evaluation.last_good
-    }
-    versions = [
-        f"{f'generation {number}' if number else 'an earlier generation'} in the service {service}"
-        for service, number in found.items()
     ]
     if versions:
         message = f"In force until the filter is corrected: {', '.join(versions)}."
         yield Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)
+
+
+def _generation(number: int | None) -> str:
+    return "an earlier generation" if number is None else f"generation {number}"
 
 
 def _unknown(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:

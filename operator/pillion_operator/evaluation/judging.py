@@ -58,7 +58,7 @@ class Judge:
         known = tuple(one for one in objects if one is not None)
         try:
             return self._together(known, service=service)
-        except Exception:
+        except Exception:  # Raised again, unless an object alone causes it.
             blamed = tuple(self._blamed(known))
             if not blamed:
                 raise

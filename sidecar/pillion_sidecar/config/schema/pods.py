@@ -476,9 +476,8 @@ def _mounts_are_volumes(template: JSONObject) -> bool:
 def _spreads_once(template: JSONObject) -> bool:
     """As the API server demands of pods, which it answers with 500 for a StatefulSet."""
     constraints = template.get("topologySpreadConstraints", ())
-    return len({(one["topologyKey"], one["whenUnsatisfiable"]) for one in constraints}) == len(
-        constraints
-    )
+    pairs = [(one["topologyKey"], one["whenUnsatisfiable"]) for one in constraints]
+    return len(set(pairs)) == len(pairs)
 
 
 _PULL_SECRET = structure(
