@@ -71,7 +71,7 @@ def render_protocols(protocols: Iterable[Protocol]) -> str:
     ]
     for one in known:
         urls = ", ".join(f"`{scheme.name}://`" for scheme in one.schemes)
-        ports = ", ".join(str(scheme.port) for scheme in one.schemes)
+        ports = ", ".join(str(scheme.port or "none") for scheme in one.schemes)
         kinds = ", ".join(f"`{kind}`" for kind in one.credentials) or "none"
         lines.append(f"| `{one.name}` | {urls} | {ports} | {kinds} | {one.summary} |")
     for one in known:

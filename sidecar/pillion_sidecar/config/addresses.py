@@ -3,14 +3,14 @@ addresses are refused by default. The policy applies when a file is loaded and a
 resolution, since a name's addresses change."""
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from pillion_sidecar.config.schema.destination import ListenerDestination, SequenceIdentifiers
-from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
+from pillion_sidecar.protocols import FALLBACK, PROTOCOLS, schemes_of
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -231,6 +231,10 @@ class AddressPolicy:
             AddressKind.METADATA: self.allow_metadata,
         }.get(kind, False)
 
+    def check_url(self, url: str) -> str | None:
+        """:meth:`check_host` of the URL's host; None if it names no network address."""
+        return None if names_no_address(url) else self.check_host(host_of(url))
+
     def check_host(self, host: str) -> str | None:
         """Return why a host is refused without resolving it, or None. An allowed name must still
         pass :meth:`check` after each resolution."""
@@ -252,6 +256,9 @@ class AddressPolicy:
 
 
 _PORTS = {name: protocol.ports for name, protocol in PROTOCOLS.items()}
+_WITHOUT_ADDRESS = tuple(
+    f"{one.name}://" for one in schemes_of(PROTOCOLS.values()) if one.port is None
+)
 _ENCODED = re.compile("%([0-9A-Fa-f]{2})")
 #: RFC 3986 2.3: these mean the same, encoded or not.
 _UNRESERVED = re.compile("[A-Za-z0-9._~-]")
@@ -266,16 +273,20 @@ def listener_address(url: str, protocol: str = FALLBACK) -> str:
     parts = _split(url, ports)
     if parts is None:
         return url
-    port = parts.port or ports[parts.scheme]
     path = _plain(parts.path) or "/"
     query = f"?{_plain(parts.query)}" if parts.query else ""
-    return f"{parts.scheme}://{_host(parts.hostname or '')}:{port}{path}{query}"
+    default = ports[parts.scheme]
+    if default is None:
+        return f"{parts.scheme}://{parts.netloc}{path}{query}"
+    return f"{parts.scheme}://{_host(parts.hostname or '')}:{parts.port or default}{path}{query}"
 
 
-def _split(url: str, schemes: Container[str]) -> SplitResult | None:
+def _split(url: str, ports: Mapping[str, int | None]) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in schemes and parts.hostname and (parts.port or True)
+        usable = parts.scheme in ports and (
+            ports[parts.scheme] is None or (parts.hostname and (parts.port or True))
+        )
     except ValueError:
         return None
     return parts if usable else None
@@ -302,6 +313,11 @@ def _plain(text: str) -> str:
         return character if _UNRESERVED.fullmatch(character) else found[0].upper()
 
     return _ENCODED.sub(decoded, text)
+
+
+def names_no_address(url: str) -> bool:
+    """Whether the URL's scheme has no network address, such as ``plugin``."""
+    return url.lower().startswith(_WITHOUT_ADDRESS)
 
 
 def address_of(destination: ListenerDestination) -> str:
@@ -334,7 +350,7 @@ def pairs_at_one_port_and_path(
     for destination in destinations:
         if destination.sequence_identifiers is SequenceIdentifiers.OMIT or destination.relay_to:
             continue
-        if destination.url_is_hidden:
+        if destination.url_is_hidden or names_no_address(destination.destination):
             continue
         parts = urlsplit(address_of(destination))
         place = f"{parts.scheme} {parts.port}{parts.path}?{parts.query}"

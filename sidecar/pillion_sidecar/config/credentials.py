@@ -245,7 +245,7 @@ def _url_faults(
         if not rule.holds({**spec, "destination": url}):
             remedy = f"Use a URL that begins with https://, or remove {rule.field}."
             yield UNUSABLE, f"does not fit: {rule.field} {rule.message}", remedy
-    if addresses.check_host(host_of(url)) is not None:
+    if addresses.check_url(url) is not None:
         yield (
             ADDRESS_NOT_PERMITTED,
             "names a host that is not allowed here",

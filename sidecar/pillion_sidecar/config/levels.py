@@ -7,6 +7,7 @@ from typing import Any
 
 from pillion_sidecar.config.schema.common import RemovalAction
 from pillion_sidecar.config.schema.destination import WITHHELD_URL
+from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
 #: The first release; also of a deliverer that reports no level.
 FIRST_LEVEL = 1
@@ -25,7 +26,11 @@ _INSTEAD: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("destinationFrom",): {"destination": WITHHELD_URL, "suspended": True},
     ("failureTriggerTimeIntervalSeconds",): {"onFatalErrorPolicy": RemovalAction.IGNORE.value},
 }
-LEVEL = max(ADDED)
+#: For a destination whose protocol an older deliverer does not know.
+_OF_UNKNOWN_PROTOCOL = {"protocol": FALLBACK, "destination": WITHHELD_URL, "suspended": True}
+#: Fields of ``spec`` whose meaning depends on the protocol.
+_OF_PROTOCOL = ("destinationFrom", "tls", "credentials")
+LEVEL = max(*ADDED, *(protocol.level for protocol in PROTOCOLS.values()))
 
 
 def without_newer(
@@ -34,6 +39,11 @@ def without_newer(
     """Return a resource for a deliverer of a level, and the omitted or replaced fields."""
     spec: Mapping[str, Any] = resource.get("spec") or {}
     left_out = []
+    protocol = PROTOCOLS.get(spec.get("protocol", FALLBACK))
+    if protocol is not None and protocol.level > level:
+        kept = {name: value for name, value in spec.items() if name not in _OF_PROTOCOL}
+        spec = {**kept, **_OF_UNKNOWN_PROTOCOL}
+        left_out = [f"spec.{name}" for name in _OF_UNKNOWN_PROTOCOL]
     for path in _newer(str(resource["kind"]), level):
         spec, found = _without(spec, path)
         if found:
@@ -48,7 +58,7 @@ def without_newer(
 
 def suspends(left_out: Collection[str]) -> bool:
     waiting = (path for path, instead in _INSTEAD.items() if "suspended" in instead)
-    return any(f"spec.{'.'.join(path)}" in left_out for path in waiting)
+    return any(f"spec.{'.'.join(path)}" in left_out for path in (("protocol",), *waiting))
 
 
 def _newer(kind: str, level: int) -> Iterator[tuple[str, ...]]:

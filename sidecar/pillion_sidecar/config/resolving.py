@@ -323,7 +323,7 @@ class _Resolver:
 
     def _check_address(self, resource: Resource) -> None:
         url = resource.spec["destination"]
-        refusal = self._addresses.check_host(host_of(url))
+        refusal = self._addresses.check_url(url)
         if refusal is not None:
             self._resources.complain(
                 resource.place,

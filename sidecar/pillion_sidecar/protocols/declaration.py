@@ -9,8 +9,8 @@ class Scheme:
     """In lower case."""
 
     name: str
-    #: Default port.
-    port: int
+    #: Default port; None: its URLs name no network address, such as ``plugin://NAME/path``.
+    port: int | None
     #: Uses TLS.
     is_secure: bool
 
@@ -30,9 +30,11 @@ class Protocol:
     credentials: tuple[str, ...] = ("basic", "bearer")
     #: Required extra of the distribution, or empty.
     extra: str = ""
+    #: The first level of the schema that has it; see :mod:`pillion_sidecar.config.levels`.
+    level: int = 1
 
     @property
-    def ports(self) -> Mapping[str, int]:
+    def ports(self) -> Mapping[str, int | None]:
         return {scheme.name: scheme.port for scheme in self.schemes}
 
 

@@ -3,7 +3,7 @@ Pillion refuses it: silently doing without TLS is mostly a mistake."""
 
 import json
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from pillion_sidecar.config.schema.common import (
@@ -80,6 +80,15 @@ def _url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, 
             message="holds a fragment (#), which is never sent",
             remedy="Remove it, or write # as %23.",
         ),
+        *_host_rules([one for one in schemes if one.port is not None]),
+        *_name_rules([one for one in schemes if one.port is None]),
+    )
+
+
+def _host_rules(schemes: Collection[Scheme]) -> tuple[Rule, ...]:
+    """Rules of URLs with a host."""
+    scheme = f"{_one_of(schemes)}://"
+    return (
         matching(
             f"{scheme}{_HOST}(:[^/?#]*)?{_REST}",
             when=f"{scheme}[^/?#@]*{_REST}",
@@ -92,6 +101,22 @@ def _url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, 
             when=f"{scheme}{_HOST}:[^/?#@]*{_REST}",
             message="names a port outside 1 to 65535",
             remedy="Write a port in this range, or none for the default of the scheme (80 or 443).",
+        ),
+    )
+
+
+def _name_rules(schemes: Collection[Scheme]) -> tuple[Rule, ...]:
+    """Rules of URLs with a name or a path instead of a host."""
+    if not schemes:
+        return ()
+    scheme = f"{_one_of(schemes)}://"
+    return (
+        matching(
+            f"{scheme}([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?{_REST}|/[^/?#].*)",
+            when=f"{scheme}[^/?#@]*{_REST}",
+            message="names nothing",
+            remedy="Write a name of letters, digits, '-', '_' and '.' after ://, or a path after "
+            ":///.",
         ),
     )
 
