@@ -7,7 +7,8 @@ from typing import Any
 import yaml
 
 from pillion_sidecar.config.schema import API_VERSION, GROUP, KINDS, VERSION
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.validation import Complaints, check
+from pillion_sidecar.fields import (
     LONGEST_QUANTITY,
     QUANTITY,
     Boolean,
@@ -24,7 +25,6 @@ from pillion_sidecar.config.schema.fields import (
     Text,
     Transition,
 )
-from pillion_sidecar.config.validation import Complaints, check
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Helm reads only files inside the chart.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pillion_sidecar.config.schema import API_VERSION, KINDS
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.fields import (
     Boolean,
     Field,
     FieldType,

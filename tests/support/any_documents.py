@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pillion_sidecar.config.schema import API_VERSION, KINDS
-from pillion_sidecar.config.schema.fields import Kind
+from pillion_sidecar.fields import Kind
 from support.resource_cases import CASES
 from support.resource_values import ODD, TEXTS, URL_PIECES, nearly
 from support.resources import JSON

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.fields import (
     FieldType,
     Kind,
     ListOf,

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.fields import (
     Boolean,
     FieldType,
     Integer,

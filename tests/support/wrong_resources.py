@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.fields import Integer, Struct, Text
+from pillion_sidecar.fields import Integer, Struct, Text
 from support.cluster_resources import (
     Resource,
     credentials,

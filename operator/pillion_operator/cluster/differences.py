@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE, STATEFUL_SET, Object
-from pillion_sidecar.config.schema.fields import QUANTITY, amount
+from pillion_sidecar.fields import QUANTITY, amount
 
 #: The paths of quantities, which the API server normalizes ("1000m" to "1").
 _QUANTITIES = re.compile(r"\b((requests|limits)(\.[\w-]+|\[[^]]+\])|sizeLimit)$")

@@ -25,7 +25,7 @@ from pillion_operator.names import (
     REQUESTS_ANNOTATION,
 )
 from pillion_operator.settings import DelivererDefaults
-from pillion_sidecar.config.schema.fields import LONGEST_QUANTITY, QUANTITY, amount
+from pillion_sidecar.fields import LONGEST_QUANTITY, QUANTITY, amount
 
 KUBERNETES_GRACE_SECONDS = 30
 #: The deliverer's user in a pod whose security context says root.

@@ -17,9 +17,10 @@ from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ADDRESS_NOT_PERMITTED, Problem
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 from pillion_sidecar.config.schema.destination import DestinationFault, HoldCause
-from pillion_sidecar.config.schema.fields import build
 from pillion_sidecar.config.schema.listener import SECURITY_RULES, URL, Credentials, TLSOptions
 from pillion_sidecar.config.validation import Complaints, Path, check
+from pillion_sidecar.fields import build
+from pillion_sidecar.protocols import PROTOCOLS
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
@@ -274,6 +275,7 @@ _CAUSES = {
     "protocol": HoldCause.PROTOCOL,
     "tls": HoldCause.CERTIFICATES,
     "credentials": HoldCause.CREDENTIALS,
+    **{one.options_name: HoldCause.DESTINATION for one in PROTOCOLS.values() if one.options},
 }
 
 

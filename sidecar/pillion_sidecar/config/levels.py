@@ -18,7 +18,12 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
         "IndicationService": (("classes",), ("mof",), ("mofFrom",)),
         "IndicationSubscription": (("failureTriggerTimeIntervalSeconds",),),
         "ListenerDestination": (("destinationFrom",), ("tls", "allowCommonName")),
-    }
+    },
+    3: {
+        "ListenerDestination": tuple(
+            (one.options_name,) for one in PROTOCOLS.values() if one.options is not None
+        ),
+    },
 }
 #: Replacements where omission would be invalid or harmful: the destination waits, and no
 #: subscription ends. The first release acts on ``onFatalErrorPolicy`` at once.
@@ -30,7 +35,7 @@ _INSTEAD: Mapping[tuple[str, ...], Mapping[str, Any]] = {
 _OF_UNKNOWN_PROTOCOL = {"protocol": FALLBACK, "destination": WITHHELD_URL, "suspended": True}
 #: Fields of ``spec`` whose meaning depends on the protocol.
 _OF_PROTOCOL = ("destinationFrom", "tls", "credentials")
-LEVEL = max(*ADDED, *(protocol.level for protocol in PROTOCOLS.values()))
+LEVEL = max(ADDED)
 
 
 def without_newer(

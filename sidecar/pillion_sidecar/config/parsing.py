@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from pillion_sidecar.config.problems import Problem, show
 from pillion_sidecar.config.schema import API_VERSION, CREDENTIALS_LABEL, GROUP, KINDS
 from pillion_sidecar.config.schema.common import object_name
-from pillion_sidecar.config.schema.fields import Kind, Text
 from pillion_sidecar.config.validation import (
     TOP_FIELDS,
     Complaints,
@@ -22,6 +21,7 @@ from pillion_sidecar.config.validation import (
     suggestion,
     top_field_remedy,
 )
+from pillion_sidecar.fields import Kind, Text
 
 _BEGINNING = ("apiVersion", "kind")
 _LONGEST_NAME = 253

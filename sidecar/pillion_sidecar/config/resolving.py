@@ -29,13 +29,13 @@ from pillion_sidecar.config.schema.destination import (
     ListenerDestination,
     RetryPolicy,
 )
-from pillion_sidecar.config.schema.fields import amount, build
 from pillion_sidecar.config.schema.filter import IndicationFilter
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.config.schema.service import IndicationService
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.config.validation import Path
-from pillion_sidecar.protocols import FALLBACK
+from pillion_sidecar.fields import amount, build
+from pillion_sidecar.protocols import FALLBACK, PROTOCOLS, Protocol
 
 #: Values for unset fields if any retry field is set.
 DSP1054 = RetryPolicy()
@@ -68,6 +68,7 @@ def build_destination(
     """Build a destination with the service's defaults. ``secret_url``: from the Secret of
     ``destinationFrom``, if usable."""
     spec = resource.spec
+    protocol = spec["protocol"] if resource.sound("protocol") else FALLBACK
     inherited = {
         "queueSize": service.queue_size,
         "queueFullPolicy": service.queue_full_policy,
@@ -81,7 +82,8 @@ def build_destination(
         # A destination with a fault in these is held.
         destination=(spec["destination"] if resource.sound("destination") else secret_url or ""),
         url_is_secret="destinationFrom" in spec,
-        protocol=spec["protocol"] if resource.sound("protocol") else FALLBACK,
+        protocol=protocol,
+        options=_options(resource, PROTOCOLS[protocol]),
         tls=tls,
         credentials=credentials,
         retry=written_retry(
@@ -90,6 +92,13 @@ def build_destination(
             interval_seconds=service.delivery_retry_interval_seconds,
         ),
     )
+
+
+def _options(resource: Resource, protocol: Protocol) -> object:
+    name = protocol.options_name
+    if protocol.options is None or name in resource.flawed:
+        return None
+    return build(protocol.options, resource.spec.get(name, {}))
 
 
 def written_retry(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.fields import (
     LONGEST_QUANTITY,
     QUANTITY,
     RULED,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pillion_sidecar.fields import Field, Rule, structure
+
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
@@ -32,6 +34,21 @@ class Protocol:
     extra: str = ""
     #: The first level of the schema that has it; see :mod:`pillion_sidecar.config.levels`.
     level: int = 1
+    #: A :func:`pillion_sidecar.fields.resource`: its fields are in ``spec``, in the object
+    #: ``options_name``. The handler gets a value of it as ``ListenerDestination.options``.
+    options: type | None = None
+    option_rules: tuple[Rule, ...] = ()
+
+    @property
+    def options_name(self) -> str:
+        return self.name[0].lower() + self.name[1:]
+
+    @property
+    def options_field(self) -> Field | None:
+        if self.options is None:
+            return None
+        fields = structure(self.options, rules=self.option_rules)
+        return Field(self.options_name, fields, f"Options of protocol {self.name}.")
 
     @property
     def ports(self) -> Mapping[str, int | None]:

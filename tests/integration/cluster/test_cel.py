@@ -12,8 +12,8 @@ from pillion_sidecar.config.parsing import Document, parse_documents
 from pillion_sidecar.config.resolving import build_service
 from pillion_sidecar.config.schema import KINDS
 from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec, StorageSpec
-from pillion_sidecar.config.schema.fields import Kind, Struct
 from pillion_sidecar.config.validation import Complaints, check
+from pillion_sidecar.fields import Kind, Struct
 from pillion_testbed.control_plane import ControlPlane
 from pillion_testbed.kubectl import Kubectl, KubectlFailed
 from pillion_testbed.rest import Refused

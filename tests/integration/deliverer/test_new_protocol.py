@@ -12,15 +12,26 @@ from support.running import alerts, listener, resources
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
 DECLARATION = """
+from pillion_sidecar.fields import declared, resource, text_matching
 from pillion_sidecar.protocols.declaration import Protocol, Scheme
+
+COLOR = text_matching("[a-z]+", max_length=9, message="is no color", remedy="Write black.")
+
+
+@resource
+class MemoOptions:
+    ink: str = declared(default="blue", type=COLOR, description="The color of the line.")
+
 
 PROTOCOL = Protocol(
     name="Memo",
     summary="one line in memory",
     manual="For tests.",
-    schemes=(Scheme("memo", 7, is_secure=False),),
+    schemes=(Scheme("memo", 7, is_secure=False), Scheme("note", None, is_secure=False)),
     handler="memo_handler:create_handler",
     credentials=(),
+    level=3,
+    options=MemoOptions,
 )
 """
 HANDLER = """
@@ -31,11 +42,11 @@ RECEIVED = []
 
 
 class MemoHandler:
-    def __init__(self, url):
-        self.url = url
+    def __init__(self, destination):
+        self.place = destination.destination, destination.options.ink
 
     def deliver(self, delivery, done):
-        RECEIVED.append((self.url, delivery.indication.identifier))
+        RECEIVED.append((*self.place, delivery.indication.identifier))
         later(done, DeliveryResult.SUCCESS, "")
 
     def prepare(self, indication):
@@ -46,7 +57,7 @@ class MemoHandler:
 
 
 def create_handler(destination, context):
-    return MemoHandler(destination.destination)
+    return MemoHandler(destination)
 """
 PROGRAM = """
 import json, sys, urllib.request
@@ -94,19 +105,32 @@ def test_a_new_protocol_delivers_and_is_in_the_schema_the_metrics_and_the_manual
     (overlay / "protocols" / "memo.py").write_text(DECLARATION, encoding="utf-8")
     (overlay / "memo_handler.py").write_text(HANDLER, encoding="utf-8")
     config.mkdir()
-    write(config, *resources(listener("ops", "memo://box/a", protocol="Memo")))
+    write(
+        config,
+        *resources(
+            listener("ops", "memo://box/a", protocol="Memo"),
+            listener("desk", "note://localhost/b", protocol="Memo", memo={"ink": "black"}),
+        ),
+    )
     body = "".join(json.dumps(line) + "\n" for line in alerts(0, 2))
     command = [sys.executable, "-c", PROGRAM, str(overlay), str(config), body, str(TOOLS)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
 
-    assert told["received"] == [["memo://box/a", "0"], ["memo://box/a", "1"]]
+    assert sorted(told["received"]) == [
+        ["memo://box/a", "blue", "0"],
+        ["memo://box/a", "blue", "1"],
+        ["note://localhost/b", "black", "0"],
+        ["note://localhost/b", "black", "1"],
+    ]
     protocol = told["spec"]["properties"]["protocol"]
     assert protocol["enum"] == ["CIM-XML", "CloudEvents", "Memo"]
     assert "Memo: one line in memory." in protocol["description"]
     refused = [rule["rule"] for rule in told["spec"]["x-kubernetes-validations"]]
     assert any('self.protocol != "Memo" || !has(self.destination)' in rule for rule in refused)
     assert any("!has(self.credentials.basic)" in rule for rule in refused)
-    assert "| `Memo` | `memo://` | 7 | none | one line in memory |" in told["page"]
+    assert told["spec"]["properties"]["memo"]["properties"]["ink"]["default"] == "blue"
+    assert any('self.protocol == "Memo" || !has(self.memo)' in rule for rule in refused)
+    assert "| `Memo` | `memo://`, `note://` | 7, none | none | one line in memory |" in told["page"]
     assert told["is_measured"]

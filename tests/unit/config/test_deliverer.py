@@ -14,7 +14,7 @@ from pillion_sidecar.config.schema.deliverer import (
     MissedInjectionPolicy,
     StorageSpec,
 )
-from pillion_sidecar.config.schema.fields import amount
+from pillion_sidecar.fields import amount
 from pillion_sidecar.journal.limits import MINIMUM_BYTES
 from support.resources import service
 

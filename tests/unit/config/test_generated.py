@@ -11,8 +11,8 @@ import yaml
 import generate_definitions as crd
 import generate_resource_reference as reference
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.fields import Kind, Struct
 from pillion_sidecar.config.validation import Complaints, check
+from pillion_sidecar.fields import Kind, Struct
 from pillion_sidecar.protocols import PROTOCOLS
 
 ROOT = Path(__file__).resolve().parents[3]

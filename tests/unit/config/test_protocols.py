@@ -2,10 +2,16 @@
 
 import pytest
 
-from pillion_sidecar.config.schema.fields import JSONObject
 from pillion_sidecar.config.schema.listener import protocol_rules
+from pillion_sidecar.fields import JSONObject, Text, declared, resource
 from pillion_sidecar.protocols import PROTOCOLS, Protocol
 from pillion_sidecar.protocols.declaration import Scheme
+
+
+@resource
+class Options:
+    text: str = declared(type=Text(max_length=9), description="Any.")
+
 
 SYSLOG = Protocol(
     name="Syslog",
@@ -14,6 +20,7 @@ SYSLOG = Protocol(
     schemes=(Scheme("syslog", 514, is_secure=False), Scheme("syslogs", 6514, is_secure=True)),
     handler="none:none",
     credentials=("basic",),
+    options=Options,
 )
 RULES = protocol_rules([*PROTOCOLS.values(), SYSLOG])
 
@@ -41,6 +48,11 @@ def test_protocols_that_take_the_same_have_no_rules() -> None:
         (
             {"protocol": "Syslog", "credentials": {"bearer": {}}},
             "holds bearer, which Syslog cannot send",
+        ),
+        ({"protocol": "Syslog", "syslog": {}}, None),
+        (
+            {"protocol": "CIM-XML", "syslog": {}},
+            "has options of protocol Syslog, which is not the protocol",
         ),
     ],
 )

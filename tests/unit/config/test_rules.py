@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.parsing import Document, parse_documents
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.schema.listener import PREFIX, URL
+from pillion_sidecar.config.validation import Complaints, check
+from pillion_sidecar.fields import (
     RULED,
     FieldType,
     ListOf,
@@ -27,8 +29,6 @@ from pillion_sidecar.config.schema.fields import (
     Text,
     amount,
 )
-from pillion_sidecar.config.schema.listener import PREFIX, URL
-from pillion_sidecar.config.validation import Complaints, check
 from pillion_sidecar.reliability.callbacks import check_callback
 from support.resource_cases import CASES
 from support.resource_rules import Case, Placed, every_rule, nodes, schema

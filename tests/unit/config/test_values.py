@@ -16,7 +16,8 @@ from pillion_sidecar.config.schema.destination import (
     ListenerDestination,
     RetryPolicy,
 )
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.schema.listener import TLSOptions
+from pillion_sidecar.fields import (
     Boolean,
     Field,
     Integer,
@@ -29,7 +30,6 @@ from pillion_sidecar.config.schema.fields import (
     resource,
     structure,
 )
-from pillion_sidecar.config.schema.listener import TLSOptions
 
 
 class Colour(StrEnum):

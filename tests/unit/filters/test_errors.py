@@ -3,8 +3,8 @@
 import pytest
 
 from pillion_cim.filters import MAX_QUERY_LENGTH, FilterError, compile_filter
-from pillion_sidecar.config.schema.fields import Text
 from pillion_sidecar.config.schema.filter import INDICATION_FILTER
+from pillion_sidecar.fields import Text
 from support.filter_schema import small_schema
 
 SCHEMA = small_schema()

@@ -73,6 +73,7 @@ VALUES = {
 CONFIG = "pillion_sidecar.config"
 PROTOCOLS = "pillion_sidecar.protocols"
 FILEWATCH = "pillion_sidecar.filewatch"
+FIELDS = "pillion_sidecar.fields"
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,8 @@ def test_the_operator_imports_configuration_connections_tls_and_wire_of_the_side
     assert others == {
         "pillion_sidecar.auth.tls",
         "pillion_sidecar.connections",
-        "pillion_sidecar.filewatch",
+        FIELDS,
+        FILEWATCH,
         "pillion_sidecar.wire.queues",
         PROTOCOLS,
     }
@@ -178,7 +180,7 @@ def test_the_configuration_is_loaded_without_the_deliverer() -> None:
     names = [name for name in modules("pillion_sidecar") if f"{name}.".startswith(f"{CONFIG}.")]
     loaded = imported_along_with(names)
     ours = {name for name in loaded if name.startswith("pillion_sidecar.")}
-    known = (f"{CONFIG}.", f"{PROTOCOLS}.", f"{FILEWATCH}.")
+    known = (f"{CONFIG}.", f"{PROTOCOLS}.", f"{FILEWATCH}.", f"{FIELDS}.")
     assert {name for name in ours if not f"{name}.".startswith(known)} == set()
     assert loaded.isdisjoint({"aiohttp", "prometheus_client", "aiodns", "httptools"})
 

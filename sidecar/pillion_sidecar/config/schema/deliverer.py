@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from pillion_sidecar.config.schema.common import immutable, object_name, text_matching
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.schema.common import immutable, object_name
+from pillion_sidecar.config.schema.pods import TEMPLATE, label_selector
+from pillion_sidecar.fields import (
     Field,
     Integer,
     JSONObject,
@@ -16,8 +17,8 @@ from pillion_sidecar.config.schema.fields import (
     declared,
     resource,
     structure,
+    text_matching,
 )
-from pillion_sidecar.config.schema.pods import TEMPLATE, label_selector
 
 
 class DelivererMode(StrEnum):

@@ -6,17 +6,6 @@ from operator import attrgetter
 
 from pillion_sidecar.config.schema import common
 from pillion_sidecar.config.schema.common import INTERVAL, MOST_ATTEMPTS, QueueFullPolicy
-from pillion_sidecar.config.schema.fields import (
-    Column,
-    Integer,
-    Kind,
-    Rule,
-    declared,
-    one_of,
-    relevant,
-    resource,
-    structure,
-)
 from pillion_sidecar.config.schema.listener import (
     CREDENTIALS,
     SECURITY_RULES,
@@ -37,6 +26,17 @@ from pillion_sidecar.config.schema.status import (
     moment,
     status,
     word,
+)
+from pillion_sidecar.fields import (
+    Column,
+    Integer,
+    Kind,
+    Rule,
+    declared,
+    one_of,
+    relevant,
+    resource,
+    structure,
 )
 from pillion_sidecar.protocols import PROTOCOLS
 
@@ -294,6 +294,8 @@ class ListenerDestination:
         default=None,
         relay_relevant=True,
     )
+    #: Of the class that the protocol declares; None: it has no options.
+    options: object = None
     #: Why its queue is held; None: it can be tried.
     fault: DestinationFault | None = None
 
@@ -341,6 +343,7 @@ LISTENER_DESTINATION = Kind(
     spec_description="The listener: URL, protocol, retry and queue.",
     spec=structure(
         ListenerDestination,
+        *(field for one in PROTOCOLS.values() if (field := one.options_field) is not None),
         rules=(
             *URL_SOURCE_RULES,
             *protocol_rules(PROTOCOLS.values()),

@@ -1,8 +1,8 @@
 from enum import StrEnum
 
 from pillion_cim.filters import MAX_QUERY_LENGTH
-from pillion_sidecar.config.schema.common import text_matching
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.schema.status import AGE, READY, REASON, status
+from pillion_sidecar.fields import (
     Column,
     Kind,
     ListOf,
@@ -10,8 +10,8 @@ from pillion_sidecar.config.schema.fields import (
     declared,
     resource,
     structure,
+    text_matching,
 )
-from pillion_sidecar.config.schema.status import AGE, READY, REASON, status
 
 _NAMESPACE = text_matching(
     "[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*",

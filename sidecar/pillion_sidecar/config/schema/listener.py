@@ -6,24 +6,21 @@ import operator
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from pillion_sidecar.config.schema.common import (
-    cel_matches,
-    matching,
-    reference,
-    secret_key_reference,
-    text_matching,
-    unlike,
-    whole,
-)
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.schema.common import reference, secret_key_reference
+from pillion_sidecar.fields import (
     Field,
     JSONObject,
     Rule,
     Text,
+    cel_matches,
     declared,
+    matching,
     required,
     resource,
     structure,
+    text_matching,
+    unlike,
+    whole,
 )
 from pillion_sidecar.protocols import PROTOCOLS, Protocol, Scheme, schemes_of
 
@@ -160,6 +157,8 @@ def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
         if {one.name for one in protocol.schemes} != {one.name for one in schemes}:
             rules.append(_scheme_rule(protocol))
         rules += [_kind_rule(protocol, kind) for kind in kinds if kind not in protocol.credentials]
+        if protocol.options is not None:
+            rules.append(_options_rule(protocol))
     return tuple(rules)
 
 
@@ -177,6 +176,17 @@ def _scheme_rule(protocol: Protocol) -> Rule:
         field="destination",
         message=f"has a scheme that {protocol.name} does not have",
         remedy=f"Begin it with {_listed(protocol.schemes)}.",
+    )
+
+
+def _options_rule(protocol: Protocol) -> Rule:
+    name = protocol.options_name
+    return Rule(
+        cel=f"self.protocol == {json.dumps(protocol.name)} || !has(self.{name})",
+        holds=lambda spec: spec["protocol"] == protocol.name or name not in spec,
+        field=name,
+        message=f"has options of protocol {protocol.name}, which is not the protocol",
+        remedy=f"Remove it, or set protocol to {protocol.name}.",
     )
 
 

@@ -1,15 +1,7 @@
 """Kubernetes' types for pods, with bounds: selectors, scheduling, and a gateway's pod template."""
 
-from pillion_sidecar.config.schema.common import (
-    DNS_SUBDOMAIN,
-    cel_matches,
-    matching,
-    object_name,
-    text_matching,
-    unlike,
-    whole,
-)
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.schema.common import DNS_SUBDOMAIN, object_name
+from pillion_sidecar.fields import (
     Boolean,
     Field,
     Integer,
@@ -20,9 +12,14 @@ from pillion_sidecar.config.schema.fields import (
     Rule,
     Struct,
     Text,
+    cel_matches,
+    matching,
     one_of,
     required,
     structure,
+    text_matching,
+    unlike,
+    whole,
 )
 
 _NAME = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"

@@ -15,10 +15,11 @@ from pillion_sidecar.config.schema.common import (
     config_map_key_reference,
     object_name,
     reference,
-    text_matching,
 )
 from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.schema.listener import PREFIX
+from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
+from pillion_sidecar.fields import (
     Column,
     Field,
     Integer,
@@ -32,9 +33,8 @@ from pillion_sidecar.config.schema.fields import (
     required,
     resource,
     structure,
+    text_matching,
 )
-from pillion_sidecar.config.schema.listener import PREFIX
-from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
 
 ASSUMED_ATTEMPTS = (
     "3 if this service or the destination sets any retry field, or durability is not `Disk`; "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.fields import (
     Column,
     Field,
     Integer,

@@ -10,9 +10,9 @@ from pillion_sidecar.config.schema.common import (
     RemovalAction,
     immutable,
     reference,
-    text_matching,
 )
-from pillion_sidecar.config.schema.fields import (
+from pillion_sidecar.config.schema.status import AGE, READY, REASON, status, word
+from pillion_sidecar.fields import (
     Column,
     Integer,
     JSONObject,
@@ -22,8 +22,8 @@ from pillion_sidecar.config.schema.fields import (
     declared,
     resource,
     structure,
+    text_matching,
 )
-from pillion_sidecar.config.schema.status import AGE, READY, REASON, status, word
 
 _DURATION = Integer(minimum=1, maximum=LONGEST_TIME)
 

@@ -4,6 +4,7 @@
 
 import dataclasses
 import functools
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -352,3 +353,48 @@ def _conversion(annotation: Any, kind: FieldType | None) -> _Convert:
     if isinstance(annotation, type) and issubclass(annotation, StrEnum | float | str):
         return annotation
     return lambda value: value
+
+
+def cel_text(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def cel_matches(operand: str, regex: str) -> str:
+    return f"{operand}.matches({cel_text(f'^(?:{regex})$')})"
+
+
+def whole(regex: str) -> Callable[[str], bool]:
+    """The equivalent of ``cel_matches`` in Python."""
+    pattern = re.compile(regex)
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+def matching(regex: str, *, message: str, remedy: str, when: str = "") -> Rule:
+    """A rule: the whole text matches ``regex``, unless it matches ``when``. Expressions use what
+    RE2 and Python's ``re`` share."""
+    wanted = whole(regex)
+    concerned = whole(when) if when else None
+    cel = cel_matches("self", regex)
+    return Rule(
+        cel=cel if not when else f"!{cel_matches('self', when)} || {cel}",
+        holds=lambda text: (concerned is not None and not concerned(text)) or wanted(text),
+        message=message,
+        remedy=remedy,
+    )
+
+
+def unlike(regex: str, *, message: str, remedy: str) -> Rule:
+    unwanted = whole(regex)
+    return Rule(
+        cel=f"!{cel_matches('self', regex)}",
+        holds=lambda text: not unwanted(text),
+        message=message,
+        remedy=remedy,
+    )
+
+
+def text_matching(
+    regex: str, *, max_length: int, min_length: int = 1, message: str, remedy: str
+) -> Text:
+    rules = (matching(regex, message=message, remedy=remedy),)
+    return Text(min_length=min_length, max_length=max_length, rules=rules)
