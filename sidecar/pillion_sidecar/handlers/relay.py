@@ -5,12 +5,11 @@ meanwhile go with the next request, so a slow gateway causes batches and keeps t
 request fails, everything in and behind it comes back in order, before anything else is sent.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -18,6 +17,7 @@ from msgspec import UNSET
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.batches import Batches, Waiting
 from pillion_sidecar.handlers.http.authorization import (
     AuthorizationError,
     Authorizer,
@@ -39,9 +39,8 @@ _DETAIL_LIMIT = 300
 _TELLING = frozenset((200, 207, 400, 429))
 _WRONG = 400
 _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
-#: Lines and bytes of one request; a longer line goes alone.
+#: Lines of one request.
 MOST_LINES = 256
-MOST_BYTES = 1024 * 1024
 #: Seconds before a new connection, on which changed authorities and gateway keys take effect.
 CONNECTION_SECONDS = 300.0
 #: Gets the outcome of one delivery.
@@ -189,11 +188,6 @@ def _back(detail: str, status: int, wait: float | None) -> DeliveryOutcome:
     return DeliveryOutcome(DeliveryResult.ERROR, shown, status, wait, spends_attempt=False)
 
 
-class _Line(NamedTuple):
-    text: bytes
-    done: Done
-
-
 class RelayHandler:
     """Relays to one gateway for one destination."""
 
@@ -218,9 +212,7 @@ class RelayHandler:
         self._authorizer = authorizer
         self._clock = clock
         self._in_group = in_group
-        self._waiting: deque[_Line] = deque()
-        # A request is under way, or its outcomes are being reported.
-        self._busy = False
+        self._batches = Batches(self._send, most=MOST_LINES)
         self._closed = False
         self._renewed_at = clock.monotonic()
 
@@ -231,82 +223,52 @@ class RelayHandler:
         except (ValueError, OverflowError) as error:
             later(done, DeliveryResult.FATAL_ERROR, f"a line cannot express this: {error}")
             return
-        self._waiting.append(_Line(text, done))
-        if not self._busy:
-            self._send()
+        self._batches.add(text, done)
 
     def prepare(self, indication: Indication) -> None:
         """Nothing: lines are rendered at once."""
 
     def close(self) -> None:
         self._closed = True
-        self._waiting.clear()
+        self._batches.close()
         self._sender.close()
 
-    def _send(self) -> None:
-        """Send as many waiting lines as one request takes."""
-        self._busy = True
-        self._authorizer.ask(self._send_with)
+    def _send(self, lines: list[Waiting]) -> None:
+        self._authorizer.ask(partial(self._send_with, lines))
 
-    def _send_with(self, authorization: bytes | AuthorizationError) -> None:
+    def _send_with(self, lines: list[Waiting], authorization: bytes | AuthorizationError) -> None:
         if self._closed:
             return
-        lines = self._batch()
         if isinstance(authorization, AuthorizationError):
-            self._conclude(lines, [unsent_outcome(str(authorization))] * len(lines))
+            self._batches.conclude(lines, [unsent_outcome(str(authorization))] * len(lines))
             return
         now = self._clock.monotonic()
         if now - self._renewed_at >= CONNECTION_SECONDS:
             # Nothing is under way.
             self._renewed_at = now
             self._sender.renew()
-        body = b"".join([line.text for line in lines])
+        body = b"".join([line.body for line in lines])
         head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, authorization, len(body))
         self._sender.send(head + body, _Request(self, lines))
 
-    def _batch(self) -> list[_Line]:
-        waiting = self._waiting
-        lines = [waiting.popleft()]
-        size = len(lines[0].text)
-        while waiting and len(lines) < MOST_LINES:
-            size += len(waiting[0].text)
-            if size > MOST_BYTES:
-                break
-            lines.append(waiting.popleft())
-        return lines
-
     # Outcomes.
 
-    def answered(self, lines: list[_Line], status: int, headers: Headers, body: bytes) -> None:
+    def answered(self, lines: list[Waiting], status: int, headers: Headers, body: bytes) -> None:
         if status == 401:
             self._authorizer.forget()
-        self._conclude(
+        self._batches.conclude(
             lines,
             line_outcomes(len(lines), status=status, headers=headers, body=body, clock=self._clock),
         )
 
-    def failed(self, lines: list[_Line], failure: Failure) -> None:
-        self._conclude(lines, [failed_outcome(failure)] * len(lines))
-
-    def _conclude(self, lines: list[_Line], outcomes: list[DeliveryOutcome]) -> None:
-        """Report outcomes in order. What delivery hands over meanwhile waits, and comes back too if
-        the last failed, to keep the order."""
-        for line, outcome in zip(lines, outcomes, strict=True):
-            if self._closed:
-                return
-            line.done(outcome)
-        last = outcomes[-1]
-        while self._waiting and not last.spends_attempt:
-            self._waiting.popleft().done(last)
-        self._busy = False
-        if self._waiting and not self._closed:
-            self._send()
+    def failed(self, lines: list[Waiting], failure: Failure) -> None:
+        self._batches.conclude(lines, [failed_outcome(failure)] * len(lines))
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
     _handler: RelayHandler
-    _lines: list[_Line]
+    _lines: list[Waiting]
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         self._handler.answered(self._lines, status, headers, body)

@@ -10,6 +10,7 @@ import pytest
 
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.filewatch import FollowedFile, Unusable
+from pillion_sidecar.handlers.batches import MOST_BYTES
 from pillion_sidecar.handlers.gateway import relay_target
 from pillion_sidecar.handlers.http.authorization import (
     Authorizer,
@@ -20,7 +21,6 @@ from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.relay import (
     CONNECTION_SECONDS,
-    MOST_BYTES,
     MOST_LINES,
     RelayHandler,
     line_outcomes,
@@ -175,7 +175,11 @@ def test_all_that_is_in_a_failed_request_and_behind_it_comes_back_in_order(
     answer(sender, TAKEN)
     told.deliver(1, 2, 3)
     sender.sent[-1][1].failed(Failure(DeliveryResult.POST_DELIVERY_ERROR, "no answer"))
-    assert told.results[1:] == [(n, DeliveryResult.POST_DELIVERY_ERROR) for n in (1, 2, 3)]
+    assert told.results[1:] == [
+        (1, DeliveryResult.POST_DELIVERY_ERROR),
+        (2, DeliveryResult.ERROR),
+        (3, DeliveryResult.ERROR),
+    ]
     assert not any(outcome.spends_attempt for _, outcome in told.outcomes[1:])
     assert len(sender.sent) == 2
 
