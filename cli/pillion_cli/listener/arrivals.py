@@ -66,14 +66,22 @@ class Arrival:
         return value.get("value") if isinstance(value, dict) and "type" in value else value
 
 
-def read_cloud_event(body: bytes, *, path: str) -> Arrival:
-    """Read structured mode (JSON). Raises ArrivalError."""
+def read_cloud_events(body: bytes, *, is_batch: bool, path: str) -> list[Arrival]:
+    """Read one event in structured mode (JSON), or a batch of them. Raises ArrivalError."""
     try:
-        event = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ArrivalError(f"the body is not JSON: {error}") from None
+    if not is_batch:
+        return [_read_event(document, path)]
+    if not isinstance(document, list):
+        raise ArrivalError("the body is no JSON array")
+    return [_read_event(event, path) for event in document]
+
+
+def _read_event(event: object, path: str) -> Arrival:
     if not isinstance(event, dict):
-        raise ArrivalError("the body is no JSON object")
+        raise ArrivalError("the CloudEvent is no JSON object")
     for attribute in ("specversion", "id", "source", "type"):
         if not isinstance(event.get(attribute), str) or not event[attribute]:
             raise ArrivalError(f"the CloudEvent has no {attribute}")

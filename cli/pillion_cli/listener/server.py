@@ -24,7 +24,7 @@ from pillion_cli.listener.arrivals import (
     ExportRefusedError,
     Reporter,
     Summary,
-    read_cloud_event,
+    read_cloud_events,
     read_export,
 )
 from pillion_cli.listener.sequence import Outcome, Sequencer
@@ -118,7 +118,8 @@ MAX_BODY = 4 * 1024 * 1024
 GRACE = 2.0
 
 _CLOUD_EVENT = "application/cloudevents+json"
-_OTHER_JSON = frozenset(("application/json", "application/cloudevents-batch+json"))
+_BATCH = "application/cloudevents-batch+json"
+_EVENTS = (_CLOUD_EVENT, _BATCH)
 _GARBAGE = b"\x16\x03\x01 this is no HTTP\r\n\r\n"
 
 
@@ -191,13 +192,15 @@ class Listener:
             return self._wrong(request, error.answer, str(error))
 
     def _take(self, request: web.Request, body: bytes) -> web.StreamResponse:
-        if request.content_type == _CLOUD_EVENT:
-            self._accept(request, read_cloud_event(body, path=request.path))
+        if request.content_type in _EVENTS:
+            is_batch = request.content_type == _BATCH
+            for arrival in read_cloud_events(body, is_batch=is_batch, path=request.path):
+                self._accept(request, arrival)
             return web.Response(status=204)
-        if request.content_type in _OTHER_JSON:
-            text = f"this listener takes CIM-XML, and single CloudEvents ({_CLOUD_EVENT})\n"
+        if request.content_type == "application/json":
+            text = f"this listener takes CIM-XML and CloudEvents ({', '.join(_EVENTS)})\n"
             answer = web.Response(status=415, text=text)
-            return self._wrong(request, answer, "415: neither CIM-XML nor a single CloudEvent")
+            return self._wrong(request, answer, "415: neither CIM-XML nor CloudEvents")
         export = self._read_export(request, body)
         self._accept(request, export.arrival)
         return export.success()
@@ -267,7 +270,7 @@ class Listener:
         if behaviour.redirect is not None:
             headers = {"Location": behaviour.redirect}
             answer = web.Response(status=307, headers=headers)
-        elif behaviour.cim_error is not None and request.content_type != _CLOUD_EVENT:
+        elif behaviour.cim_error is not None and request.content_type not in _EVENTS:
             export = self._read_export(request, body)
             answer = export.failure(behaviour.cim_error, "as the listener was told")
             self._reporter.answered(f"CIM error {behaviour.cim_error}, as told", path=request.path)

@@ -41,7 +41,8 @@ class DeliveryOutcome:
     #: Whether a failure counts against the retry attempts. A failure to reach a gateway does not:
     #: the listener was not asked (docs/decisions/0016).
     spends_attempt: bool = True
-    #: Another destination got the connection: neither a failure nor an attempt.
+    #: Neither a failure nor an attempt: another destination got the connection, or the batch was
+    #: refused and is sent in parts.
     preempted: bool = False
     #: Why the destination itself is at fault: its queue is held and the indication keeps its place
     #: (S0.8).

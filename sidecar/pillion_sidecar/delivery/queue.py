@@ -114,7 +114,7 @@ class DestinationQueue:
         self.capacity = queue_capacity(destination, self.durability)
         self.retry = effective_retry(destination, self.durability)
         self.lifetime = effective_lifetime(destination, self.durability)
-        self.max_in_flight = destination.max_in_flight
+        self.max_in_flight = destination.most_under_way
         self.sends_identifiers = sends_identifiers
         self._by_group = destination.ordering is Ordering.GROUP
         self._in_order = destination.ordering is Ordering.DESTINATION

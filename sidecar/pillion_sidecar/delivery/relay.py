@@ -59,6 +59,7 @@ def as_relayed(destination: ListenerDestination, durability: Durability) -> List
         retry=_retry(effective_retry(destination, durability)),
         timeout_seconds=TIMEOUT,
         ordering=Ordering.DESTINATION,
+        options=None,
         max_in_flight=IN_FLIGHT if queue_size is None else max(1, min(IN_FLIGHT, queue_size)),
         sequence_identifiers=SequenceIdentifiers.SEND,
     )

@@ -1,4 +1,4 @@
-"""The CloudEvents handler: CloudEvents 1.0 over HTTP, in structured mode, as JSON.
+"""The CloudEvents handlers: CloudEvents 1.0 over HTTP as JSON, in structured mode or in batches.
 
 id: IndicationIdentifier, else ``SequenceContext#SequenceNumber``, else random. source: the
 indication's, else the service's name. type: :data:`TYPE_PREFIX` and the class. time:
@@ -12,18 +12,19 @@ import json
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from pillion_cim.datetimes import to_rfc3339
-from pillion_sidecar.clock import Clock
+from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.handlers.batches import Batches, Waiting
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.authorization import (
     Authorizer,
@@ -41,6 +42,7 @@ from pillion_sidecar.handlers.http.exchange import (
 from pillion_sidecar.handlers.http.sender import AuthorizedRequests, content_language
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.protocols import BatchOptions
 from pillion_sidecar.protocols.cloud_events import PROTOCOL
 
 #: The class follows.
@@ -198,12 +200,7 @@ class CloudEventsHandler:
         clock: Clock,
         service_name: str,
     ) -> None:
-        head = (
-            f"POST {target.request_uri} HTTP/1.1\r\n"
-            f"Host: {target.authority}\r\n"
-            "Accept: */*\r\n"
-            "Content-Type: application/cloudevents+json; charset=utf-8\r\n"
-        ).encode("ascii")
+        head = _head(target, "application/cloudevents+json")
         self._requests = AuthorizedRequests(sender=sender, head=head, authorizer=authorizer)
         self._clock = clock
         self._service_name = service_name
@@ -211,36 +208,123 @@ class CloudEventsHandler:
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         try:
             languages = content_language(delivery.indication.languages)
-            body = render(self._event(delivery.indication), delivery)
+            body = render(kept_event(delivery.indication, self._service_name), delivery)
         except _UNSAYABLE as error:
-            later(done, DeliveryResult.FATAL_ERROR, f"a CloudEvent cannot express this: {error}")
+            _refuse(done, error)
             return
         self._requests.send(languages, body, _Attempt(self._requests, done, self._clock), done)
 
     def prepare(self, indication: Indication) -> None:
         with contextlib.suppress(*_UNSAYABLE):
-            self._event(indication)
+            kept_event(indication, self._service_name)
 
     def close(self) -> None:
         self._requests.close()
 
-    def _event(self, indication: Indication) -> _Event:
-        rendered = indication.rendered
-        if rendered is None:
-            rendered = indication.rendered = {}
-        event = rendered.get(_RENDERED)
-        if not isinstance(event, _Event):
-            event = rendered[_RENDERED] = event_of(indication, self._service_name)
-        return event
+
+class CloudEventsBatchHandler:
+    """Delivers batches of CloudEvents to one listener destination: one answer for all."""
+
+    def __init__(
+        self,
+        *,
+        sender: Sender,
+        target: HTTPTarget,
+        authorizer: Authorizer,
+        clock: Clock,
+        timers: Timers,
+        service_name: str,
+        options: BatchOptions,
+    ) -> None:
+        head = _head(target, "application/cloudevents-batch+json")
+        self._requests = AuthorizedRequests(sender=sender, head=head, authorizer=authorizer)
+        self._clock = clock
+        self._service_name = service_name
+        self._most = options.max_batch
+        self._batches = Batches(
+            self._send,
+            most=options.max_batch,
+            timers=timers,
+            delay=options.max_delay_milliseconds / 1000,
+        )
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        try:
+            body = render(kept_event(delivery.indication, self._service_name), delivery)
+        except _UNSAYABLE as error:
+            _refuse(done, error)
+            return
+        self._batches.add(body, done)
+
+    def prepare(self, indication: Indication) -> None:
+        """Nothing: events are rendered at once."""
+
+    def close(self) -> None:
+        self._batches.close()
+        self._requests.close()
+
+    def _send(self, batch: list[Waiting]) -> None:
+        body = b"[%b]" % b",".join([waiting.body for waiting in batch])
+        conclude = partial(self._conclude, batch)
+        attempt = _Attempt(self._requests, conclude, self._clock)
+        self._requests.send(b"", body, attempt, conclude)
+
+    def _conclude(self, batch: list[Waiting], outcome: DeliveryOutcome) -> None:
+        if outcome.refuses_indication and len(batch) > 1:
+            # Smaller batches show which event is refused, or were too large together.
+            self._batches.most = len(batch) // 2
+            outcome = replace(
+                outcome, spends_attempt=False, preempted=True, refuses_indication=False
+            )
+        elif outcome.result is DeliveryResult.SUCCESS and len(batch) == self._batches.most:
+            self._batches.most = min(self._most, 2 * self._batches.most)
+        self._batches.conclude(batch, [outcome] * len(batch))
+
+
+def _head(target: HTTPTarget, content_type: str) -> bytes:
+    return (
+        f"POST {target.request_uri} HTTP/1.1\r\n"
+        f"Host: {target.authority}\r\n"
+        "Accept: */*\r\n"
+        f"Content-Type: {content_type}; charset=utf-8\r\n"
+    ).encode("ascii")
+
+
+def _refuse(done: Callable[[DeliveryOutcome], None], error: Exception) -> None:
+    later(done, DeliveryResult.FATAL_ERROR, f"a CloudEvent cannot express this: {error}")
+
+
+def kept_event(indication: Indication, service_name: str) -> _Event:
+    """:func:`event_of`, made once for all destinations."""
+    rendered = indication.rendered
+    if rendered is None:
+        rendered = indication.rendered = {}
+    event = rendered.get(_RENDERED)
+    if not isinstance(event, _Event):
+        event = rendered[_RENDERED] = event_of(indication, service_name)
+    return event
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
     """See :class:`pillion_sidecar.handlers.context.Factory`."""
     target = context.target(destination, PROTOCOL)
+    sender = context.sender(destination, target)
+    authorizer = StaticAuthorizer(authorization(destination.credentials))
+    options = destination.options
+    if isinstance(options, BatchOptions) and options.max_batch > 1:
+        return CloudEventsBatchHandler(
+            sender=sender,
+            target=target,
+            authorizer=authorizer,
+            clock=context.parts.clock,
+            timers=context.parts.timers,
+            service_name=context.service_name,
+            options=options,
+        )
     return CloudEventsHandler(
-        sender=context.sender(destination, target),
+        sender=sender,
         target=target,
-        authorizer=StaticAuthorizer(authorization(destination.credentials)),
+        authorizer=authorizer,
         clock=context.parts.clock,
         service_name=context.service_name,
     )

@@ -6,9 +6,17 @@ import importlib
 import pkgutil
 from collections.abc import Collection, Mapping
 
-from pillion_sidecar.protocols.declaration import Protocol, Scheme
+from pillion_sidecar.protocols.declaration import BatchOptions, Protocol, Scheme
 
-__all__ = ["FALLBACK", "PROTOCOLS", "Protocol", "Scheme", "load_protocols", "schemes_of"]
+__all__ = [
+    "FALLBACK",
+    "PROTOCOLS",
+    "BatchOptions",
+    "Protocol",
+    "Scheme",
+    "load_protocols",
+    "schemes_of",
+]
 
 _DECLARATION = "declaration"
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pillion_sidecar.fields import Field, Rule, structure
+from pillion_sidecar.fields import Field, Integer, Rule, declared, resource, structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,35 @@ class Protocol:
     @property
     def ports(self) -> Mapping[str, int | None]:
         return {scheme.name: scheme.port for scheme in self.schemes}
+
+
+@resource
+class BatchOptions:
+    """Of a protocol that can deliver several indications in one request."""
+
+    max_batch: int = declared(
+        default=1,
+        type=Integer(minimum=1, maximum=1000),
+        description="Maximum number of indications in one request, which has one answer for all "
+        "of them. 1: each indication has a request of its own.",
+    )
+    max_delay_milliseconds: int = declared(
+        default=0,
+        type=Integer(minimum=0, maximum=60_000),
+        description="Milliseconds that an indication waits for others, if the batch is not full. "
+        "0: none; a batch then has what arrived during the previous request.",
+    )
+
+
+BATCH_RULES = (
+    Rule(
+        cel="self.maxDelayMilliseconds == 0 || self.maxBatch > 1",
+        holds=lambda options: options["maxDelayMilliseconds"] == 0 or options["maxBatch"] > 1,
+        field="maxDelayMilliseconds",
+        message="has no effect, since maxBatch is 1",
+        remedy="Raise maxBatch, or remove maxDelayMilliseconds.",
+    ),
+)
 
 
 def http_schemes(*, port: int = 80, tls_port: int = 443) -> tuple[Scheme, ...]:

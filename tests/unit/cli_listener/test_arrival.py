@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_cli.listener.arrivals import ArrivalError, read_cloud_event
+from pillion_cli.listener.arrivals import Arrival, ArrivalError, read_cloud_events
 from pillion_cli.listener.sequence import SequenceIdentifier
 
 EVENT = {"specversion": "1.0", "id": "1", "source": "s", "type": "t"}
@@ -16,6 +16,11 @@ EVENT = {"specversion": "1.0", "id": "1", "source": "s", "type": "t"}
 def event(properties: dict[str, Any]) -> bytes:
     data = {"class": "CIM_AlertIndication", "properties": properties}
     return json.dumps({**EVENT, "data": data}).encode()
+
+
+def read_one(body: bytes, *, path: str) -> Arrival:
+    (arrival,) = read_cloud_events(body, is_batch=False, path=path)
+    return arrival
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,7 @@ def event(properties: dict[str, Any]) -> bytes:
 def test_the_sequence_is_found(
     properties: dict[str, Any], expected: SequenceIdentifier | None
 ) -> None:
-    assert read_cloud_event(event(properties), path="/").sequence() == expected
+    assert read_one(event(properties), path="/").sequence() == expected
 
 
 @pytest.mark.parametrize(
@@ -43,9 +48,7 @@ def test_the_sequence_is_found(
     [("A", "x"), ("A", 1.5), ("A", True), ("A", 2**63), (5, 1), ("A", "9" * 19)],
 )
 def test_a_sequence_of_another_type_is_refused(context: Any, number: Any) -> None:
-    arrival = read_cloud_event(
-        event({"SequenceContext": context, "SequenceNumber": number}), path="/"
-    )
+    arrival = read_one(event({"SequenceContext": context, "SequenceNumber": number}), path="/")
     with pytest.raises(ArrivalError, match="Sequence"):
         arrival.sequence()
 
@@ -67,7 +70,17 @@ def test_a_sequence_of_another_type_is_refused(context: Any, number: Any) -> Non
 )
 def test_what_is_no_indication_is_refused_with_the_reason(body: bytes, reason: str) -> None:
     with pytest.raises(ArrivalError, match=reason):
-        read_cloud_event(body, path="/")
+        read_one(body, path="/")
+
+
+def test_a_batch_is_read_in_order_and_refused_as_a_whole() -> None:
+    first, second = (event({"AlertType": number}).decode() for number in (1, 2))
+    arrivals = read_cloud_events(f"[{first},{second}]".encode(), is_batch=True, path="/")
+    assert [arrival.properties["AlertType"] for arrival in arrivals] == [1, 2]
+    with pytest.raises(ArrivalError, match="no JSON object"):
+        read_cloud_events(f"[{first},5]".encode(), is_batch=True, path="/")
+    with pytest.raises(ArrivalError, match="no JSON array"):
+        read_cloud_events(first.encode(), is_batch=True, path="/")
 
 
 json_values = st.recursive(
@@ -88,7 +101,7 @@ json_values = st.recursive(
 )
 def test_nothing_but_an_arrival_error_comes_out(body: bytes) -> None:
     try:
-        arrival = read_cloud_event(body, path="/")
+        arrival = read_one(body, path="/")
         found = arrival.sequence()
     except ArrivalError as error:
         message = str(error)

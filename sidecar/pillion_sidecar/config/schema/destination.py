@@ -38,7 +38,7 @@ from pillion_sidecar.fields import (
     resource,
     structure,
 )
-from pillion_sidecar.protocols import PROTOCOLS
+from pillion_sidecar.protocols import PROTOCOLS, BatchOptions
 
 
 class Backoff(StrEnum):
@@ -304,6 +304,12 @@ class ListenerDestination:
         """Whether the URL is secret or withheld. It is then never compared: the result would
         confirm a guess."""
         return self.url_is_secret or self.destination == WITHHELD_URL
+
+    @property
+    def most_under_way(self) -> int:
+        """Maximum number of deliveries that the handler has at a time."""
+        batch = self.options.max_batch if isinstance(self.options, BatchOptions) else 1
+        return max(self.max_in_flight, batch)
 
     @property
     def connection(self) -> tuple[object, ...]:

@@ -1,0 +1,108 @@
+"""Batches: what goes together, when, and what comes back."""
+
+import pytest
+
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.batches import MOST_BYTES, Batches, Waiting
+from pillion_sidecar.testing import FakeTime
+
+SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
+
+
+class Told:
+    """What a collector sent, and what it reported."""
+
+    def __init__(self, fake_time: FakeTime, *, most: int = 3, delay: float = 0.0) -> None:
+        self.sent: list[list[Waiting]] = []
+        self.outcomes: list[tuple[bytes, DeliveryOutcome]] = []
+        self.batches = Batches(self.sent.append, most=most, timers=fake_time, delay=delay)
+
+    def add(self, *bodies: bytes) -> None:
+        for body in bodies:
+            self.batches.add(body, lambda outcome, body=body: self.outcomes.append((body, outcome)))
+
+    def conclude(self, outcome: DeliveryOutcome = SUCCESS) -> None:
+        batch = self.sent[-1]
+        self.batches.conclude(batch, [outcome] * len(batch))
+
+    @property
+    def bodies(self) -> list[list[bytes]]:
+        return [[waiting.body for waiting in batch] for batch in self.sent]
+
+
+def test_what_arrives_during_a_request_goes_with_the_next(fake_time: FakeTime) -> None:
+    told = Told(fake_time)
+    told.add(b"0", b"1", b"2", b"3", b"4")
+    assert told.bodies == [[b"0"]]
+    told.conclude()
+    assert told.bodies[1:] == [[b"1", b"2", b"3"]]
+    told.conclude()
+    assert told.bodies[2:] == [[b"4"]]
+    told.conclude()
+    assert [body for body, _ in told.outcomes] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_batch_is_bounded_by_bytes_and_a_long_body_goes_alone(fake_time: FakeTime) -> None:
+    told = Told(fake_time)
+    told.add(b"0", b"x" * MOST_BYTES, b"y" * MOST_BYTES, b"1", b"2")
+    for _ in range(3):
+        told.conclude()
+    assert [[len(body) for body in batch] for batch in told.bodies] == [
+        [1],
+        [MOST_BYTES],
+        [MOST_BYTES],
+        [1, 1],
+    ]
+
+
+def test_a_batch_that_is_not_full_waits_for_others(fake_time: FakeTime) -> None:
+    told = Told(fake_time, delay=5.0)
+    told.add(b"0")
+    fake_time.advance(4.9)
+    told.add(b"1")
+    assert told.sent == []
+    fake_time.advance(0.1)
+    assert told.bodies == [[b"0", b"1"]]
+    told.add(b"2")
+    told.conclude()
+    fake_time.advance(4.9)
+    assert len(told.sent) == 1
+    told.add(b"3", b"4")
+    assert told.bodies[1:] == [[b"2", b"3", b"4"]]
+    told.conclude()
+    fake_time.advance(60.0)
+    assert len(told.sent) == 2
+
+
+@pytest.mark.parametrize("result", [DeliveryResult.ERROR, DeliveryResult.POST_DELIVERY_ERROR])
+def test_what_waits_behind_a_failed_batch_comes_back_unsent(
+    fake_time: FakeTime, result: DeliveryResult
+) -> None:
+    told = Told(fake_time, most=2)
+    told.add(b"0", b"1", b"2")
+    told.conclude(DeliveryOutcome(result, "HTTP 503", 503))
+    assert [body for body, _ in told.outcomes] == [b"0", b"1", b"2"]
+    assert [outcome.result for _, outcome in told.outcomes] == [
+        result,
+        DeliveryResult.ERROR,
+        DeliveryResult.ERROR,
+    ]
+    assert [outcome.spends_attempt for _, outcome in told.outcomes] == [True, False, False]
+    assert len(told.sent) == 1
+
+
+def test_what_can_never_be_delivered_costs_the_others_nothing(fake_time: FakeTime) -> None:
+    told = Told(fake_time)
+    told.add(b"0", b"1")
+    told.conclude(DeliveryOutcome(DeliveryResult.FATAL_ERROR, "no"))
+    assert told.bodies == [[b"0"], [b"1"]]
+
+
+def test_nothing_is_sent_or_reported_after_the_close(fake_time: FakeTime) -> None:
+    told = Told(fake_time, delay=5.0)
+    told.add(b"0", b"1", b"2", b"3")
+    told.batches.close()
+    told.conclude()
+    fake_time.advance(60.0)
+    assert told.outcomes == []
+    assert len(told.sent) == 1
