@@ -298,6 +298,18 @@ _DESTINATION_CASES = (
         {"sequenceIdentifiers": "Send", "ordering": "None"},
         {"sequenceIdentifiers": "Send"},
     ),
+    _destination(
+        "cloudEvents",
+        "has options of protocol CloudEvents",
+        {"protocol": "CIM-XML", "cloudEvents": {"maxBatch": 2}},
+        {"protocol": "CloudEvents", "cloudEvents": {"maxBatch": 2}},
+    ),
+    _destination(
+        "cloudEvents.maxDelayMilliseconds",
+        "has no effect, since maxBatch is 1",
+        {"protocol": "CloudEvents", "cloudEvents": {"maxDelayMilliseconds": 5}},
+        {"protocol": "CloudEvents", "cloudEvents": {"maxDelayMilliseconds": 5, "maxBatch": 2}},
+    ),
 )
 
 _QUERY = {"query": "SELECT * FROM CIM_AlertIndication"}

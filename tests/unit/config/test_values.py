@@ -30,6 +30,7 @@ from pillion_sidecar.fields import (
     resource,
     structure,
 )
+from pillion_sidecar.protocols import BatchOptions
 
 
 class Colour(StrEnum):
@@ -98,6 +99,7 @@ OTHERS: dict[str, Any] = {
     "timeout_seconds": 1.0,
     "tls": TLSOptions(verify=False),
     "credentials": 1,
+    "options": BatchOptions(max_batch=2),
     "fault": DestinationFault(HoldCause.DESTINATION, "no"),
 }
 

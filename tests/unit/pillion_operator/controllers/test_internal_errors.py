@@ -9,7 +9,7 @@ import pytest
 from pillion_operator.controllers import destination
 from pillion_operator.status.conditions import find_condition
 from pillion_operator.store import Key
-from pillion_sidecar.config import resolving
+from pillion_sidecar.config import addresses
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
 
@@ -62,14 +62,14 @@ def told(world: World, key: Key) -> list[str]:
 @pytest.fixture
 def defective(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deliverer's own judgement fails on the URL of one listener."""
-    sound = resolving.host_of
+    sound = addresses.host_of
 
     def host_of(url: str) -> str:
         if BAD_HOST in url:
             raise ZeroDivisionError("a defect")
         return sound(url)
 
-    monkeypatch.setattr(resolving, "host_of", host_of)
+    monkeypatch.setattr(addresses, "host_of", host_of)
 
 
 @pytest.mark.usefixtures("defective")

@@ -5,6 +5,7 @@ import base64
 from pillion_operator.cluster.ownership import belongs
 from pillion_operator.desired.configuration import configuration_secrets, operator_token
 from pillion_operator.desired.objects import desired_objects
+from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import pack, render, unpack
 from support.desired import DEFAULTS, indication_service
 
@@ -43,7 +44,7 @@ def test_each_secret_says_what_it_is_and_goes_with_its_service() -> None:
     }
     assert secret["metadata"]["annotations"] == {
         "pillion.dev/configuration-revision": rendered.revision,
-        "pillion.dev/schema-level": "2",
+        "pillion.dev/schema-level": str(LEVEL),
     }
     assert belongs(secret, service)
     (reference,) = secret["metadata"]["ownerReferences"]
