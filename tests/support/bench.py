@@ -192,10 +192,17 @@ class Sidecar:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def request(
-        self, path: str, *, body: bytes, content_type: str = "application/json"
+        self,
+        path: str,
+        *,
+        body: bytes,
+        content_type: str = "application/json",
+        publisher: str | None = None,
     ) -> dict[str, Any]:
         """Post to its intake listener; return the JSON of the answer."""
         headers = {"Content-Type": content_type}
+        if publisher is not None:
+            headers["Pillion-Publisher"] = publisher
         request = Request(self.intake_url + path, data=body, headers=headers)
         with urlopen(request, timeout=600) as response:
             answer: dict[str, Any] = json.load(response)

@@ -307,9 +307,11 @@ class ListenerDestination:
 
     @property
     def most_under_way(self) -> int:
-        """Maximum number of deliveries that the handler has at a time."""
-        batch = self.options.max_batch if isinstance(self.options, BatchOptions) else 1
-        return max(self.max_in_flight, batch)
+        """Maximum number of deliveries that the handler has at a time: with batches, one that is
+        under way and the next."""
+        if isinstance(self.options, BatchOptions) and self.options.max_batch > 1:
+            return max(self.max_in_flight, 2 * self.options.max_batch)
+        return self.max_in_flight
 
     @property
     def connection(self) -> tuple[object, ...]:

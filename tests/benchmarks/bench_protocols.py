@@ -1,0 +1,147 @@
+"""Each protocol against CloudEvents, one event a request: a backlog for one ordered destination.
+
+    python tests/benchmarks/bench_protocols.py [--rounds N] [--only NAME …]
+
+All deliver the same indications of 2 KB from memory; HTTP goes to one nginx with one worker. Each
+measurement has a deliverer of its own, in turns. Ratios are within one round; the median counts.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench_end_to_end import line
+
+from support.bench import Sidecar, nginx, report, resource, sidecar, write_resources
+
+COUNT = 5_000
+LINES = 250
+BASE = "CloudEvents"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a round's receivers offer."""
+
+    port: int
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A protocol as it is measured; ``goal``: the least ratio of its rate to the base's."""
+
+    name: str
+    goal: float | None
+    spec: Mapping[str, Any]
+    options: Sequence[str] = field(default=())
+    #: The most CPU of the deliverer, in the base's.
+    cpu_goal: float | None = None
+
+
+def subjects(place: Place) -> Iterator[Subject]:
+    url = f"http://127.0.0.1:{place.port}/events"
+    events = {"protocol": "CloudEvents", "destination": url}
+    yield Subject(BASE, None, events)
+    yield Subject(
+        "CloudEvents in batches of 100", 4.0, {**events, "cloudEvents": {"maxBatch": 100}}
+    )
+
+
+@dataclass(frozen=True)
+class Rate:
+    per_second: float
+    cpu_microseconds: float
+
+
+def resources(spec: Mapping[str, Any], *, suspended: bool) -> list[dict[str, Any]]:
+    references = {"filterRef": {"name": "all"}, "destinationRef": {"name": "one"}}
+    return [
+        resource("IndicationService", "default", queueSize=2 * COUNT),
+        resource("ListenerDestination", "one", **spec, suspended=suspended),
+        resource("IndicationFilter", "all", query="SELECT * FROM CIM_AlertIndication"),
+        resource("IndicationSubscription", "all", **references),
+    ]
+
+
+def measure(subject: Subject, folder: Path) -> Rate:
+    """The rate from the first delivery of a backlog to its last."""
+    config = write_resources(folder, resources(subject.spec, suspended=True))
+    with sidecar(config, *subject.options) as deliverer:
+        publish(deliverer)
+        cpu = deliverer.cpu_seconds()
+        write_resources(folder, resources(subject.spec, suspended=False))
+        while not (before := deliverer.metric("pillion_indications_delivered_total")):
+            time.sleep(0.005)
+        began = time.perf_counter()
+        answer = deliverer.request(
+            "/v1/flush?timeout=120&publisher=bench", body=b"", publisher="bench"
+        )
+        seconds = time.perf_counter() - began
+        assert answer["complete"], answer
+        assert deliverer.metric("pillion_indications_delivered_total") == COUNT
+        cpu = deliverer.cpu_seconds() - cpu
+    return Rate((COUNT - before) / seconds, cpu / COUNT * 1e6)
+
+
+def publish(deliverer: Sidecar) -> None:
+    for first in range(0, COUNT, LINES):
+        body = b"\n".join(line(0, number) for number in range(first, first + LINES))
+        answer = deliverer.request(
+            "/v1/indications?source=bench",
+            body=body,
+            content_type="application/x-ndjson",
+            publisher="bench",
+        )
+        assert answer["accepted"] == LINES, answer
+
+
+def tell(subject: Subject, rates: Sequence[Rate], base: Sequence[Rate]) -> None:
+    pairs = list(zip(rates, base, strict=True))
+    ratio = statistics.median(one.per_second / other.per_second for one, other in pairs)
+    rate = statistics.median(one.per_second for one in rates)
+    cpu = statistics.median(one.cpu_microseconds / other.cpu_microseconds for one, other in pairs)
+    note = f"{rate:,.0f}/s; CPU {cpu:.2f} of {BASE}'s"
+    if subject.goal is not None:
+        goal = f"{subject.name}: rate of {BASE}'s >= {subject.goal:g}"
+        report(goal=goal, figure=f"{ratio:.2f}", met=ratio >= subject.goal, note=note)
+    if subject.cpu_goal is not None:
+        goal = f"{subject.name}: CPU of {BASE}'s <= {subject.cpu_goal:g}"
+        report(goal=goal, figure=f"{cpu:.2f}", met=cpu <= subject.cpu_goal)
+
+
+@contextmanager
+def receivers(folder: Path) -> Iterator[Place]:
+    with nginx(folder) as port:
+        yield Place(port)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, receivers(Path(name)) as place:
+        chosen = [
+            one
+            for one in subjects(place)
+            if not arguments.only or one.name in (BASE, *arguments.only)
+        ]
+        rates: dict[str, list[Rate]] = {one.name: [] for one in chosen}
+        for number in range(arguments.rounds):
+            for place_of, one in enumerate(chosen):
+                folder = Path(name) / f"{number}-{place_of}"
+                rates[one.name].append(measure(one, folder))
+        for one in chosen:
+            tell(one, rates[one.name], rates[BASE])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
