@@ -29,7 +29,7 @@ from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
 from pillion_sidecar.config.rendered import item_text
 from pillion_sidecar.config.schema import API_VERSION, LISTENER_DESTINATION
 from pillion_sidecar.config.schema.common import secret_fields
-from pillion_sidecar.config.schema.destination import WITHHELD_URL, SequenceIdentifiers
+from pillion_sidecar.config.schema.destination import SequenceIdentifiers, withheld_url
 
 FROM_SECRETS = secret_fields(LISTENER_DESTINATION.spec)
 #: The beginnings of reasons.
@@ -66,7 +66,10 @@ def guest(service: str, *, namespace: str, gateway: str) -> Object:
 
 
 def _withheld(destination: Object) -> dict[str, object]:
-    return {"destination": WITHHELD_URL} if "destinationFrom" in destination["spec"] else {}
+    spec = destination["spec"]
+    if "destinationFrom" not in spec:
+        return {}
+    return {"destination": withheld_url(str(spec["protocol"]))}
 
 
 def _with(body: Object, *, without: Collection[str] = (), **more: object) -> Object:

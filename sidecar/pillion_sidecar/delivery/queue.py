@@ -14,10 +14,10 @@ from pillion_sidecar.config.durability import (
 )
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.destination import (
-    WITHHELD_URL,
     DeliverThrough,
     ListenerDestination,
     Ordering,
+    is_withheld,
 )
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.backlog import Backlog, CompactEntries
@@ -102,7 +102,7 @@ class DestinationQueue:
         self.destination = destination
         self.name = destination.name
         self.protocol = protocol_of(destination)
-        known = destination.fault is None and destination.destination != WITHHELD_URL
+        known = destination.fault is None and not is_withheld(destination.destination)
         if known or destination.relay_to is not None:
             self.listener_id = listener_of(destination)
         self.relay_to = destination.relay_to

@@ -38,7 +38,7 @@ from pillion_sidecar.fields import (
     resource,
     structure,
 )
-from pillion_sidecar.protocols import PROTOCOLS, BatchOptions
+from pillion_sidecar.protocols import FALLBACK, PROTOCOLS, BatchOptions
 
 
 class Backoff(StrEnum):
@@ -89,9 +89,22 @@ class DestinationFault:
     message: str
 
 
-#: Stands for a Secret's URL where a deliverer cannot read or does not need it; never resolves (RFC
-#: 6761 6.4).
-WITHHELD_URL = "https://withheld.invalid/"
+#: Never resolves (RFC 6761 6.4).
+_WITHHELD = "://withheld.invalid/"
+
+
+def withheld_url(protocol: str) -> str:
+    """The URL that stands for a Secret's where a deliverer cannot read or does not need it."""
+    schemes = PROTOCOLS.get(protocol, PROTOCOLS[FALLBACK]).schemes
+    scheme = next((one for one in schemes if one.is_secure), schemes[0])
+    return f"{scheme.name}{_WITHHELD}"
+
+
+def is_withheld(url: str) -> bool:
+    return url.endswith(_WITHHELD)
+
+
+WITHHELD_URL = withheld_url(FALLBACK)
 
 
 @resource
@@ -303,7 +316,7 @@ class ListenerDestination:
     def url_is_hidden(self) -> bool:
         """Whether the URL is secret or withheld. It is then never compared: the result would
         confirm a guess."""
-        return self.url_is_secret or self.destination == WITHHELD_URL
+        return self.url_is_secret or is_withheld(self.destination)
 
     @property
     def most_under_way(self) -> int:
