@@ -57,6 +57,9 @@ TLS_VOLUME = "pillion-tls"
 TLS_PATH = "/etc/pillion/tls"
 
 DATA_VOLUME = "pillion-data"
+#: The sockets of plug-ins.
+PLUGINS_VOLUME = "pillion-plugins"
+PLUGINS_PATH = "/etc/pillion/plugins"
 
 #: The type of the Secrets with a rendered configuration, and what their credentials label says.
 CONFIGURATION_TYPE = "pillion.dev/configuration"

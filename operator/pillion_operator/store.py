@@ -238,8 +238,18 @@ def _state_of_deliverer(pod: Object) -> dict[str, Any]:
     if "terminated" in state:
         kept = {"terminated": state["terminated"]}
     elif "waiting" in state:
-        texts = state["waiting"].items()
+        texts = (_waiting_plugin(pod) or state["waiting"]).items()
         kept = {"waiting": {name: str(value)[:LONGEST_WAITING] for name, value in texts}}
     else:
         return {}
     return {"containerStatuses": [{"name": CONTAINER, "state": kept}]}
+
+
+def _waiting_plugin(pod: Object) -> Object:
+    """Why a plug-in keeps the deliverer waiting; empty: none does."""
+    for status in (pod.get("status") or {}).get("initContainerStatuses") or ():
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "PodInitializing"):
+            message = f"container {status['name']}: {waiting.get('message', '')}"
+            return {"reason": waiting["reason"], "message": message}
+    return {}

@@ -40,7 +40,15 @@ def _more_than_limit(name: str, request: str | int, limit: str | int, mended: st
     )
 
 
+def _plugin(path: str, says: str, refused: JSON, mended: JSON) -> Case:
+    def listed(changes: JSON) -> JSON:
+        return {**_GATEWAY, "plugins": [{"name": "pager", "image": "pager:1", **changes}]}
+
+    return _deliverer(f"plugins[0].{path}", says, listed(refused), listed(mended))
+
+
 _GATEWAY = {"mode": "Gateway"}
+_PAGER = {"plugins": [{"name": "pager", "image": "pager:1"}]}
 _SELECTS = {"podSelector": {"matchLabels": {"app": "web"}}}
 
 DELIVERER_CASES = (
@@ -120,6 +128,24 @@ DELIVERER_CASES = (
         "has no effect",
         {**_GATEWAY, "onMissedInjection": "Evict"},
         {"onMissedInjection": "Evict"},
+    ),
+    _deliverer("plugins", "has no effect unless mode is Gateway", _PAGER, {**_GATEWAY, **_PAGER}),
+    _plugin("name", "is not the name of a plug-in", {"name": "Pager"}, {"name": "pager-2"}),
+    _plugin("image", "is not the name of an image", {"image": "my image"}, {"image": "my/image"}),
+    _plugin(
+        "environmentSecretRef.name",
+        "is not the name of an object",
+        {"environmentSecretRef": {"name": "A_b"}},
+        {"environmentSecretRef": {"name": "a-b"}},
+    ),
+    *(
+        _plugin(
+            "resources.requests",
+            f"asks for more {name}",
+            {"resources": {"requests": {name: 2}, "limits": {name: 1}}},
+            {"resources": {"requests": {name: 1}, "limits": {name: 1}}},
+        )
+        for name in ("cpu", "memory", "ephemeral-storage")
     ),
     _deliverer("replicas", "is more than 1", {"replicas": 2}, {**_GATEWAY, "replicas": 2}),
     _deliverer(

@@ -26,6 +26,9 @@ from pillion_operator.injection.container import (
     configuration_volume,
     data_volume,
     deliverer_container,
+    plugin_container,
+    plugins_of,
+    plugins_volume,
     termination_grace_seconds,
     tls_volume,
 )
@@ -199,13 +202,16 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
     else:
         context |= {"fsGroup": VOLUME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     volumes.append(tls_volume(name))
+    plugins = plugins_of(spec)
+    if plugins:
+        volumes.append(plugins_volume())
     template = template_of(spec)
     volumes += map(without_empty, template.get("volumes") or ())
     container = deliverer_container(
         name, namespace=service["metadata"]["namespace"], spec=spec, defaults=defaults, gateway=True
     )
     container["volumeMounts"] += map(without_empty, template.get("volumeMounts") or ())
-    return {
+    pod: dict[str, Any] = {
         "serviceAccountName": gateway(name),
         "automountServiceAccountToken": False,
         # Nothing reads these variables, and a namespace may have very many Services.
@@ -216,6 +222,9 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
         "volumes": volumes,
         **placement(template, labels=_pod_labels(service), pull_secrets=defaults.pull_secrets),
     }
+    if plugins:
+        pod["initContainers"] = [plugin_container(one) for one in plugins]
+    return pod
 
 
 def _claim(spec: Object) -> Object | None:

@@ -1,5 +1,6 @@
 """The deliverer's container and volumes, for a sidecar and a gateway."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pillion_operator.certificates.authority import CERTIFICATE, KEY
@@ -12,6 +13,8 @@ from pillion_operator.names import (
     DATA_VOLUME,
     GATEWAY_CA,
     OPERATOR_TOKEN,
+    PLUGINS_PATH,
+    PLUGINS_VOLUME,
     TLS_PATH,
     TLS_VOLUME,
     TOKEN,
@@ -60,11 +63,15 @@ def deliverer_container(
     """``spec`` is that of the IndicationService; empty if it does not exist yet. The container has
     no ``restartPolicy``, which makes an init container a sidecar."""
     deliverer = _deliverer(spec)
+    plugins = plugins_of(spec) if gateway else ()
     identity, identity_path = (TLS_VOLUME, TLS_PATH) if gateway else (TOKEN_VOLUME, TOKEN_PATH)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": deliverer.get("image") or defaults.image,
-        "args": _arguments(service, namespace=namespace, defaults=defaults, gateway=gateway),
+        "args": [
+            *_arguments(service, namespace=namespace, defaults=defaults, gateway=gateway),
+            *(f"--plugin={one['name']}=unix:{_socket(one)}" for one in plugins),
+        ],
         "ports": _ports(gateway=gateway),
         # Not merged: a request of one above a limit of the other would be refused.
         "resources": deliverer.get("resources") or dict(defaults.resources),
@@ -80,12 +87,50 @@ def deliverer_container(
     }
     if defaults.image_pull_policy is not None:
         container["imagePullPolicy"] = defaults.image_pull_policy
+    if plugins:
+        container["volumeMounts"].append(_plugins_mount())
     if gateway:
         container["startupProbe"] = _probe("/startupz", period=1, failures=START_SECONDS)
         # A gateway without a configuration answers 503, so it must get no traffic. A sidecar has no
         # such probe: a late configuration must not take the application's pod out of its Service.
         container["readinessProbe"] = _probe("/readyz", period=5, failures=3)
     return container
+
+
+def plugins_of(spec: Object) -> Sequence[Object]:
+    return _deliverer(spec).get("plugins") or ()
+
+
+def plugin_container(plugin: Object) -> dict[str, Any]:
+    """A native sidecar: it starts before the deliverer and ends after it."""
+    container: dict[str, Any] = {
+        "name": f"plugin-{plugin['name']}",
+        "image": plugin["image"],
+        "restartPolicy": "Always",
+        "env": [{"name": "PILLION_PLUGIN_SOCKET", "value": _socket(plugin)}],
+        "securityContext": _security_context(),
+        "volumeMounts": [_plugins_mount()],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    for name in ("command", "args", "resources"):
+        if plugin.get(name):
+            container[name] = plugin[name]
+    secret = plugin.get("environmentSecretRef")
+    if secret:
+        container["envFrom"] = [{"secretRef": {"name": secret["name"]}}]
+    return container
+
+
+def plugins_volume() -> dict[str, Any]:
+    return {"name": PLUGINS_VOLUME, "emptyDir": {}}
+
+
+def _plugins_mount() -> dict[str, Any]:
+    return {"name": PLUGINS_VOLUME, "mountPath": PLUGINS_PATH}
+
+
+def _socket(plugin: Object) -> str:
+    return f"{PLUGINS_PATH}/{plugin['name']}.sock"
 
 
 def configuration_volume(service: str) -> dict[str, Any]:

@@ -4,17 +4,20 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from pillion_sidecar.config.schema.common import immutable, object_name
+from pillion_sidecar.config.schema.common import immutable, object_name, reference
 from pillion_sidecar.config.schema.pods import TEMPLATE, label_selector
 from pillion_sidecar.fields import (
     Field,
     Integer,
     JSONObject,
+    ListOf,
     Quantity,
     Rule,
     Struct,
+    Text,
     amount,
     declared,
+    required,
     resource,
     structure,
     text_matching,
@@ -81,6 +84,52 @@ _IMAGE = text_matching(
     max_length=512,
     message="is not the name of an image",
     remedy="Write it as registry/name:tag or registry/name@sha256:digest.",
+)
+
+
+#: An argument or a word of a command.
+_WORD = Text(max_length=4096)
+_PLUGIN = structure(
+    required(
+        "name",
+        text_matching(
+            "[a-z0-9]([a-z0-9-]*[a-z0-9])?",
+            max_length=40,
+            message="is not the name of a plug-in",
+            remedy="Use lower-case letters, digits and '-', "
+            "beginning and ending with a letter or digit.",
+        ),
+        "The name by which destinations name it, as plugin://NAME.",
+    ),
+    required("image", _IMAGE, "The image of the plug-in's container."),
+    Field(
+        "command",
+        ListOf(item=_WORD, max_items=64, atomic=True),
+        "The command of the container.",
+        assumed="that of the image",
+    ),
+    Field(
+        "args",
+        ListOf(item=_WORD, max_items=64, atomic=True),
+        "The arguments of the command.",
+        assumed="those of the image",
+    ),
+    Field(
+        "environmentSecretRef",
+        reference("Secret"),
+        "A Secret whose keys become environment variables of the container, such as the "
+        "credentials of the service that the plug-in delivers to.",
+    ),
+    Field(
+        "resources", _RESOURCES, "Resource requests and limits of the container.", assumed="none"
+    ),
+)
+PLUGINS = Field(
+    "plugins",
+    ListOf(item=_PLUGIN, max_items=8, key="name"),
+    "Plug-ins for destinations with protocol Plugin: a container of each pod of the gateway, which "
+    "serves the socket in its environment variable PILLION_PLUGIN_SOCKET. A change restarts the "
+    "pods one by one. Only with mode Gateway.",
 )
 
 
@@ -230,6 +279,12 @@ _RULES = (
         used="has(self.template)",
         is_used=lambda deliverer: "template" in deliverer,
     ),
+    _only_with(
+        DelivererMode.GATEWAY,
+        field="plugins",
+        used="has(self.plugins)",
+        is_used=lambda deliverer: "plugins" in deliverer,
+    ),
     Rule(
         cel='self.mode == "Gateway" || self.replicas == 1',
         holds=lambda deliverer: deliverer["mode"] == "Gateway" or deliverer["replicas"] == 1,
@@ -256,6 +311,7 @@ _REMAKE = (
 DELIVERER = structure(
     DelivererSpec,
     TEMPLATE,
+    PLUGINS,
     rules=_RULES,
     transitions=(
         immutable(

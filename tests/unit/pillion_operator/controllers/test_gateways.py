@@ -82,6 +82,17 @@ def test_a_gateway_that_cannot_start_says_why_and_how_many_serve() -> None:
         assert 'hub-0: ImagePullBackOff (Back-off pulling image "x")' in ready_message(world, "hub")
         assert ready_message(world, "hub").startswith("0/1 pods serve.")
         assert status(world, "hub")["ready"] == "0/1"
+        # It waits for a plug-in.
+        initializing = {"reason": "PodInitializing"}
+        plugin = {"name": "plugin-pager", "state": {"waiting": waiting}}
+        statuses = {
+            "initContainerStatuses": [plugin],
+            "containerStatuses": [{**deliverer, "state": {"waiting": initializing}}],
+        }
+        world.api.put({**world.api.objects[key], "status": {**held, **statuses}})
+        await settled(world)
+        told = "hub-0: ImagePullBackOff (container plugin-pager: Back-off pulling image"
+        assert told in ready_message(world, "hub")
         # One that cannot be placed, by its scheduler.
         unplaced = {
             "type": "PodScheduled",

@@ -186,3 +186,40 @@ def test_names_stay_within_what_kubernetes_takes() -> None:
     # A StatefulSet's pods carry its revision as a label: its name, a dash, up to ten characters.
     assert len("pillion-" + "s" * 44) + 11 <= 63
     assert json.dumps(gateway_objects(service, defaults=DEFAULTS))
+
+
+PLUGIN = {
+    "name": "pager",
+    "image": "registry.example.org/pager:1",
+    "args": ["--quiet"],
+    "environmentSecretRef": {"name": "pager"},
+    "resources": {"limits": {"memory": "64Mi"}},
+}
+
+
+def test_a_plugin_is_a_container_that_the_deliverer_reaches_by_a_socket() -> None:
+    pod = stateful_set(indication_service(mode="Gateway", plugins=[PLUGIN]))["template"]["spec"]
+    (plugin,) = pod["initContainers"]
+    (deliverer,) = pod["containers"]
+    socket = "/etc/pillion/plugins/pager.sock"
+    assert f"--plugin=pager=unix:{socket}" in deliverer["args"]
+    assert plugin["env"] == [{"name": "PILLION_PLUGIN_SOCKET", "value": socket}]
+    # It starts before the deliverer, and ends after it.
+    assert plugin["restartPolicy"] == "Always"
+    assert (plugin["name"], plugin["image"]) == ("plugin-pager", PLUGIN["image"])
+    assert (plugin["args"], plugin["resources"]) == (PLUGIN["args"], PLUGIN["resources"])
+    assert "command" not in plugin
+    assert plugin["envFrom"] == [{"secretRef": {"name": "pager"}}]
+    assert plugin["securityContext"] == deliverer["securityContext"]
+    mount = {"name": "pillion-plugins", "mountPath": "/etc/pillion/plugins"}
+    assert mount in deliverer["volumeMounts"]
+    # No journal, no token, no certificate.
+    assert plugin["volumeMounts"] == [mount]
+    assert {"name": "pillion-plugins", "emptyDir": {}} in pod["volumes"]
+
+
+def test_a_gateway_without_plugins_has_the_pods_that_it_had() -> None:
+    pod = stateful_set(indication_service(mode="Gateway"))["template"]["spec"]
+    assert "initContainers" not in pod
+    assert all(volume["name"] != "pillion-plugins" for volume in pod["volumes"])
+    assert not [one for one in pod["containers"][0]["args"] if "plugin" in one]
