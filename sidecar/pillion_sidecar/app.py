@@ -440,7 +440,7 @@ class Deliverer:
         router = self._revisions.router(configuration)
         if self._configuration is None or self._configuration.service.name != service.name:
             self._handlers = self._registry(service.name)
-        self.delivery.apply(configuration)
+        self.delivery.apply(configuration, selections=router.selections)
         window = duplicate_window(configuration, durability)
         self._configure_memory(service, window)
         self._groups.configure(window_seconds=window)

@@ -4,12 +4,17 @@ of the deliverer share: who it goes to, why it is refused, why it is discarded."
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
+
+#: The casefolded names of the properties that a delivery carries (D.3).
+Selection: TypeAlias = frozenset[str]
+#: The name of a form of an indication; with a selection where it lacks properties.
+FormKey: TypeAlias = str | tuple[str, Selection]
 
 
 class DiscardReason(StrEnum):
@@ -113,8 +118,8 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     trackers: tuple[Tracker, ...] = ()
     #: Targets that are neither delivered nor discarded.
     unsettled: int = 0
-    #: Cached first rendering, by handler.
-    rendered: dict[str, object] | None = None
+    #: Forms that deliveries share; those with listed properties: ``handlers.forms``.
+    rendered: dict[FormKey, object] | None = None
     #: The journal sequence, ascending; 0 before it is known.
     id: int = 0
     #: Position and bytes in the journal; -1 and 0 outside.

@@ -14,7 +14,8 @@ from pillion_sidecar.config.schema.subscription import (
     RepeatPolicy,
     SubscriptionState,
 )
-from pillion_sidecar.indication import InstanceSource, Target
+from pillion_sidecar.indication import InstanceSource, Selection, Target
+from pillion_sidecar.selection import selection_of
 
 #: Undeclared classes whose routes are cached.
 MOST_UNDECLARED = 256
@@ -93,6 +94,12 @@ class Router:
                 resource.query, language=resource.query_language.value, schema=schema
             )
             for name, resource in configuration.filters.items()
+        }
+        #: By the names of the filters that list properties.
+        self.selections: dict[str, Selection] = {
+            name: selection_of(found.properties)
+            for name, found in compiled.items()
+            if found.properties is not None
         }
         relayed = {
             name

@@ -18,7 +18,7 @@ from pillion_sidecar.config.schema.destination import ListenerDestination, Order
 from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.service import DeliveryService
-from pillion_sidecar.indication import DiscardReason, Indication, Target
+from pillion_sidecar.indication import DiscardReason, Indication, Selection, Target
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.limits import JournalSettings
 from pillion_sidecar.journal.ports import Recovered
@@ -113,7 +113,7 @@ class CoreHandler:
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         self._core.attempted(self._name, delivery, done)
 
-    def prepare(self, indication: Indication) -> None:
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
         """Nothing is rendered."""
 
     def close(self) -> None:

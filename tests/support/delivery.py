@@ -11,7 +11,14 @@ from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.service import DeliveryService
-from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Refusal, Target
+from pillion_sidecar.indication import (
+    DiscardReason,
+    GroupMember,
+    Indication,
+    Refusal,
+    Selection,
+    Target,
+)
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import DiscardList, Journal, JournalOwner, Recovered
 from pillion_sidecar.testing import FakeTime
@@ -33,6 +40,8 @@ class ScriptedHandler:
         self.attempts: list[Delivery] = []
         self.times: list[float] = []
         self.prepared: list[str | None] = []
+        #: The list of properties that each was prepared with.
+        self.prepared_lists: list[Selection | None] = []
         self.held: deque[Callable[[DeliveryOutcome], None]] = deque()
         self.closed = False
         self.now: Callable[[], float] = lambda: 0.0
@@ -45,8 +54,9 @@ class ScriptedHandler:
         else:
             done(self.answer)
 
-    def prepare(self, indication: Indication) -> None:
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
         self.prepared.append(indication.identifier)
+        self.prepared_lists.append(selection)
 
     def close(self) -> None:
         self.closed = True

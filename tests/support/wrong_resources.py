@@ -144,7 +144,7 @@ QUERIES = (
     "SELECT * FROM Größe-Alarm",
     "SELECT * FROM 🚨",
     "SELECT ** FROM CIM_AlertIndication",
-    "SELECT PerceivedSeverity FROM CIM_AlertIndication",
+    "SELECT PerceivedSeverty FROM CIM_AlertIndication",
     "SELECT COUNT(*) FROM CIM_AlertIndication",
     "SELECT DISTINCT * FROM CIM_AlertIndication",
     "SELECT * FROM CIM_AlertIndication; DROP TABLE listeners",

@@ -18,6 +18,7 @@ from pillion_sidecar.config.schema.subscription import (
     SubscriptionState,
 )
 from pillion_sidecar.routing import Router
+from pillion_sidecar.selection import selection_of
 from support.delivery import destination, subscription
 
 
@@ -298,3 +299,13 @@ def test_what_makes_relayed_indications_repeats_is_worked_out_at_the_gateway(sch
 
 def test_a_sidecar_is_no_gateway(schema):
     assert not router(schema).takes_relayed
+
+
+def test_the_lists_of_filters_are_told_by_the_filters_names(schema: Schema) -> None:
+    routes = router(
+        schema,
+        some=("SELECT eventid, Message FROM CIM_AlertIndication", {}),
+        all=("SELECT * FROM CIM_AlertIndication", {}),
+    )
+    assert routes.selections == {"some": selection_of(["EventID", "Message"])}
+    assert routed(routes, alert(EventID="a")) == ["some", "all"]

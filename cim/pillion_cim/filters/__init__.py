@@ -4,13 +4,20 @@ from dataclasses import dataclass
 
 from pillion_cim.filters.compiler import Compiler, Demand
 from pillion_cim.filters.evaluation import Test
-from pillion_cim.filters.lexer import CQL, WQL, FilterError, find_dialect
+from pillion_cim.filters.lexer import CQL, WQL, Dialect, FilterError, find_dialect
 from pillion_cim.filters.parser import MAX_QUERY_LENGTH, parse
 from pillion_cim.filters.scope import ClassTest, Scope
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 
-__all__ = ["MAX_QUERY_LENGTH", "Demand", "Filter", "FilterError", "compile_filter"]
+__all__ = [
+    "MAX_QUERY_LENGTH",
+    "Demand",
+    "Filter",
+    "FilterError",
+    "compile_filter",
+    "without_list",
+]
 
 #: The root class of indications.
 ROOT = "CIM_Indication"
@@ -20,9 +27,9 @@ ROOT = "CIM_Indication"
 class Filter:
     """A query that selects indications (D.4).
 
-    ``properties`` are those that the query selects, as the class spells them; None for ``*``. The
-    filter itself removes nothing from an indication. ``demand`` is a value that WHERE requires of
-    one property, if any.
+    ``properties`` are those that the query lists after SELECT, as the class spells them; None for
+    ``*``. The filter itself removes nothing from an indication. ``demand`` is a value that WHERE
+    requires of one property, if any.
     """
 
     query: str
@@ -70,11 +77,7 @@ def compile_filter(query: str, *, language: str, schema: Schema) -> Filter:
     Raises:
         FilterError: the problem, with line, column and remedy.
     """
-    dialect = find_dialect(language)
-    if dialect is None:
-        message = f"the query language {language!r} is not known"
-        remedy = f"Set it to {CQL.name} or {WQL.name}."
-        raise FilterError(message, query=query, offset=0, remedy=remedy)
+    dialect = _dialect(query, language)
     tree = parse(query, dialect)
     scope = Scope(tree, text=query, schema=schema)
     compiler = Compiler(scope, percent=dialect.extended)
@@ -92,3 +95,20 @@ def compile_filter(query: str, *, language: str, schema: Schema) -> Filter:
         _class_test=class_test,
         _condition=condition,
     )
+
+
+def without_list(query: str, *, language: str) -> str:
+    """Return the query with ``*`` in place of its list of properties. Raises FilterError."""
+    tree = parse(query, _dialect(query, language))
+    if tree.selected is None:
+        return query
+    return f"{query[: tree.selected_offset]}* {query[tree.from_offset :]}"
+
+
+def _dialect(query: str, language: str) -> Dialect:
+    dialect = find_dialect(language)
+    if dialect is None:
+        message = f"the query language {language!r} is not known"
+        remedy = f"Set it to {CQL.name} or {WQL.name}."
+        raise FilterError(message, query=query, offset=0, remedy=remedy)
+    return dialect

@@ -88,7 +88,9 @@ class _Parser:
 
     def query(self) -> Query:
         self._expect_keyword("select")
+        selected_offset = self._token.offset
         selected = self._selected()
+        from_offset = self._token.offset
         self._expect_keyword("from")
         class_name = self._name("the name of a class")
         alias = self._alias()
@@ -101,6 +103,8 @@ class _Parser:
             raise self._misplaced(has_condition=condition is not None)
         return Query(
             selected=selected,
+            selected_offset=selected_offset,
+            from_offset=from_offset,
             class_name=class_name.text,
             class_offset=class_name.offset,
             alias=alias,

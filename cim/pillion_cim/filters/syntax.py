@@ -143,10 +143,12 @@ Condition: TypeAlias = Comparison | Like | IsA | IsNull | Truth | IsTruth | Not 
 class Query:
     """``SELECT selected FROM class_name [AS alias] [WHERE condition]``.
 
-    ``selected`` is None for ``*``.
+    ``selected`` is None for ``*``. It is written from ``selected_offset`` to ``from_offset``.
     """
 
     selected: tuple[Path, ...] | None
+    selected_offset: int
+    from_offset: int
     class_name: str
     class_offset: int
     alias: str | None

@@ -5,12 +5,17 @@ operator omits what the oldest deliverer of a service does not know."""
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from pillion_cim.filters import FilterError, without_list
 from pillion_sidecar.config.schema.common import RemovalAction
 from pillion_sidecar.config.schema.destination import WITHHELD_URL
+from pillion_sidecar.config.schema.filter import QueryLanguage
 from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
 #: The first release; also of a deliverer that reports no level.
 FIRST_LEVEL = 1
+#: From here on a filter's query may list properties. An older deliverer refuses a list, and with it
+#: the configuration; it gets ``SELECT *``, and delivers all properties.
+LISTS = 3
 #: Fields of ``spec`` added by level and kind. Without one, an older deliverer keeps its own
 #: behavior, or follows ``_INSTEAD``.
 ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
@@ -20,6 +25,8 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
         "ListenerDestination": (("destinationFrom",), ("tls", "allowCommonName")),
     },
     3: {
+        # No field: see ``_without_list``.
+        "IndicationFilter": (),
         "ListenerDestination": tuple(
             (one.options_name,) for one in PROTOCOLS.values() if one.options is not None
         ),
@@ -58,6 +65,10 @@ def without_newer(
                 f"spec.{name}" for name, value in instead.items() if spec.get(name, value) != value
             ]
             spec = {**spec, **instead}
+    if level < LISTS and resource["kind"] == "IndicationFilter":
+        spec, found = _without_list(spec)
+        if found:
+            left_out.append("the list of properties in spec.query")
     return ({**resource, "spec": spec}, tuple(left_out)) if left_out else (resource, ())
 
 
@@ -80,3 +91,13 @@ def _without(spec: Mapping[str, Any], path: tuple[str, ...]) -> tuple[Mapping[st
         return {key: value for key, value in spec.items() if key != name}, True
     inner, found = _without(spec[name] or {}, tuple(rest))
     return {**spec, name: inner}, found
+
+
+def _without_list(spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    language = spec.get("queryLanguage", QueryLanguage.CQL.value)
+    try:
+        query = without_list(spec["query"], language=language)
+    except FilterError:
+        # Only an accepted query is written; what a wrong one lists is not known.
+        return spec, False
+    return {**spec, "query": query}, query != spec["query"]

@@ -36,14 +36,6 @@ def query_checker(schema: Schema) -> CheckQuery:
                 line=error.line,
                 column=error.column,
             )
-        if compiled.properties is not None:
-            # Silently delivering all properties where some were selected would be wrong.
-            return FilterProblem(
-                message="a list of properties is not applied yet: all would be delivered",
-                remedy="Write SELECT * FROM ….",
-                line=1,
-                column=1,
-            )
         return _unknown(compiled.unknown_classes, schema)
 
     return check_query

@@ -181,6 +181,7 @@ class Dispatcher:
             attempt=attempts + 1,
             correlated=self.marks_retries and attempts > 0,
             subscription=entry.subscription.resource.uid,
+            selection=entry.subscription.selection,
         )
         queue.handler.deliver(delivery, partial(self._done, queue, entry, now))
         if queue.waiting.count and len(queue.in_flight) < queue.max_in_flight:
@@ -228,7 +229,8 @@ class Dispatcher:
         if queue.draining:
             self.retire_if_drained(queue)
         if queue.in_flight and queue.waiting.front:
-            queue.handler.prepare(queue.waiting.front[0].indication)
+            following = queue.waiting.front[0]
+            queue.handler.prepare(following.indication, following.subscription.selection)
 
     # ------------------------------------------------------------------ what is wrong with whom
 

@@ -13,7 +13,7 @@ from pillion_sidecar.config.schema.subscription import (
     RepeatPolicy,
     SubscriptionState,
 )
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 
 #: Events remembered for each subscription. Forgetting the least recent can only let a repeat
 #: through.
@@ -110,13 +110,24 @@ class SubscriptionEnd(StrEnum):
 
 
 class Subscription:
-    __slots__ = ("began_at", "cause", "end", "expiry", "index", "repeats", "resource")
+    __slots__ = (
+        "began_at",
+        "cause",
+        "end",
+        "expiry",
+        "index",
+        "repeats",
+        "resource",
+        "selection",
+    )
 
     def __init__(
         self, resource: IndicationSubscription, *, began_at: float, index: int = 0
     ) -> None:
         """``began_at``: first loaded, in seconds since the epoch; ``index`` is the journal's."""
         self.resource = resource
+        #: The properties that its filter lists; None: all.
+        self.selection: Selection | None = None
         self.index = index
         self.began_at = began_at
         self.end: SubscriptionEnd | None = (

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from pillion_sidecar.config.schema.destination import HoldCause as HoldCause
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 
 #: Protocol of a destination that is relayed to a gateway.
 RELAY = "Relay"
@@ -63,6 +63,8 @@ class Delivery(msgspec.Struct, kw_only=True, eq=False, gc=False):
     correlated: bool
     #: uid of the subscription, by which a gateway knows it.
     subscription: str = ""
+    #: The properties that the filter lists; None: all. The relay ignores it: its gateway selects.
+    selection: Selection | None = None
 
 
 class Handler(Protocol):
@@ -76,9 +78,9 @@ class Handler(Protocol):
         call-back: a task per attempt would cost a third of the throughput (``docs/decisions/``).
         """
 
-    def prepare(self, indication: Indication) -> None:
-        """Encode ahead what all deliveries of the next indication share. Never raises: ``deliver``
-        reports errors.
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
+        """Encode ahead what the deliveries of the next indication with ``selection`` share. Never
+        raises: ``deliver`` reports errors.
 
         Called while the listener works on the previous one.
         """

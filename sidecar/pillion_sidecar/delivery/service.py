@@ -5,7 +5,8 @@ one event loop, so nothing here is locked.
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration
@@ -23,7 +24,7 @@ from pillion_sidecar.delivery.table import (
     HandlerFactory,
     TooManyDestinations,
 )
-from pillion_sidecar.indication import DiscardReason, Indication, Tracker
+from pillion_sidecar.indication import DiscardReason, Indication, Selection, Tracker
 from pillion_sidecar.journal.ports import (
     NO_NUMBER,
     DiscardList,
@@ -33,6 +34,8 @@ from pillion_sidecar.journal.ports import (
     QueueState,
     Recovered,
 )
+
+NO_SELECTIONS: Mapping[str, Selection] = MappingProxyType({})
 
 
 class DeliveryService:
@@ -138,8 +141,14 @@ class DeliveryService:
 
     # ------------------------------------------------------------------ configuration
 
-    def apply(self, configuration: Configuration) -> None:
-        """Apply a revision; unchanged queues are not touched.
+    def apply(
+        self,
+        configuration: Configuration,
+        *,
+        selections: Mapping[str, Selection] = NO_SELECTIONS,
+    ) -> None:
+        """Apply a revision; unchanged queues are not touched. ``selections``: by the names of the
+        filters that list properties.
 
         Raises :class:`TooManyDestinations`, and changes nothing, if it has more destinations than
         this deliverer may keep queues for (S0.17).
@@ -147,7 +156,7 @@ class DeliveryService:
         count = len(configuration.destinations)
         if count > self._maximum_destinations:
             raise TooManyDestinations(count, maximum=self._maximum_destinations)
-        self._table.apply(configuration)
+        self._table.apply(configuration, selections)
         self._dispatcher.marks_retries = configuration.service.correlated_indications
         recovered, self._recovered = self._recovered, None
         if recovered is not None:

@@ -14,6 +14,7 @@ from pillion_sidecar.config.schema.subscription import IndicationSubscription, S
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entries import Subscription, SubscriptionEnd
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.indication import Selection
 from pillion_sidecar.journal.ports import (
     Journal,
     Recovered,
@@ -124,7 +125,12 @@ class SubscriptionTable:
     def ended(self) -> list[Subscription]:
         return [one for one in self._subscriptions.values() if one.cause is not None]
 
-    def apply(self, resources: Mapping[str, IndicationSubscription]) -> None:
+    def apply(
+        self,
+        resources: Mapping[str, IndicationSubscription],
+        selections: Mapping[str, Selection],
+    ) -> None:
+        """Apply a revision. ``selections``: by the names of the filters that list properties."""
         before = dict(self._subscriptions)
         self._subscriptions.clear()
         for name, resource in resources.items():
@@ -133,6 +139,8 @@ class SubscriptionTable:
                 self._subscriptions[name] = known
                 continue
             self._subscriptions[name] = self._replace(known, resource)
+        for subscription in self._subscriptions.values():
+            subscription.selection = selections.get(subscription.resource.filter_name)
         for subscription in before.values():
             self._forget(subscription)
             self._end(subscription, SubscriptionEnd.REMOVED)

@@ -3,7 +3,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Protocol, TypeAlias
 
@@ -22,7 +22,7 @@ from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.relay import as_delivered, same_listener
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscription_table import SubscriptionTable
-from pillion_sidecar.indication import Indication, Target
+from pillion_sidecar.indication import Indication, Selection, Target
 from pillion_sidecar.journal.ports import Journal, QueueState, Recovered, RecoveredQueue
 from pillion_sidecar.protocols import FALLBACK
 
@@ -133,7 +133,7 @@ class DestinationTable:
 
     # ------------------------------------------------------------------ revisions
 
-    def apply(self, configuration: Configuration) -> None:
+    def apply(self, configuration: Configuration, selections: Mapping[str, Selection]) -> None:
         """Apply a revision. Unchanged queues are not touched. If a handler cannot be made, nothing
         is changed."""
         configuration = as_delivered(configuration, self._journal.durability)
@@ -155,7 +155,7 @@ class DestinationTable:
         # Destinations before subscriptions, so that discards have their true reason.
         for name in self._queues.keys() - configuration.destinations.keys():
             self._remove(self._queues[name])
-        self.subscriptions.apply(configuration.all_subscriptions)
+        self.subscriptions.apply(configuration.all_subscriptions, selections)
 
     def _make_handlers(self, configuration: Configuration) -> dict[str, Handler]:
         """Make the handlers that a revision needs, by destination: all or none."""
@@ -382,7 +382,7 @@ class _NoHandler:
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         raise AssertionError("a queue without a destination delivers nothing")
 
-    def prepare(self, indication: Indication) -> None: ...
+    def prepare(self, indication: Indication, selection: Selection | None) -> None: ...
 
     def close(self) -> None: ...
 

@@ -15,6 +15,7 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.context import HandlerContext
+from pillion_sidecar.handlers.forms import listed_form
 from pillion_sidecar.handlers.http.authorization import (
     Authorizer,
     StaticAuthorizer,
@@ -30,7 +31,7 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 from pillion_sidecar.handlers.http.sender import AuthorizedRequests, content_language
 from pillion_sidecar.handlers.http.target import HTTPTarget
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.cim_xml import PROTOCOL
 
 #: CIM status codes about the instance (DSP0200 5.4.2.1): invalid parameter, invalid class, no such
@@ -73,7 +74,7 @@ class CIMXMLHandler:
         message_id = str(next(self._message_ids))
         try:
             languages = content_language(indication.languages)
-            body = self._template(indication).render(
+            body = self._template(indication, delivery.selection).render(
                 message_id=message_id,
                 filter_name=delivery.filter_name,
                 sequence_context=delivery.sequence_context,
@@ -86,14 +87,16 @@ class CIMXMLHandler:
         attempt = _Attempt(self._requests, message_id, done, self._clock, self._checker)
         self._requests.send(languages, body, attempt, done)
 
-    def prepare(self, indication: Indication) -> None:
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
         with contextlib.suppress(*_UNSAYABLE):
-            self._template(indication)
+            self._template(indication, selection)
 
     def close(self) -> None:
         self._requests.close()
 
-    def _template(self, indication: Indication) -> ExportTemplate:
+    def _template(self, indication: Indication, selection: Selection | None) -> ExportTemplate:
+        if selection is not None:
+            return listed_form(indication, _RENDERED, selection, self._make_template)
         rendered = indication.rendered
         if rendered is not None:
             kept = rendered.get(_RENDERED)
@@ -101,10 +104,12 @@ class CIMXMLHandler:
                 return kept
         else:
             rendered = indication.rendered = {}
-        instance = decode_instance(json.loads(indication.body), schema=self._schema, complete=False)
-        template = ExportTemplate(instance)
-        rendered[_RENDERED] = template
+        template = rendered[_RENDERED] = self._make_template(indication.body)
         return template
+
+    def _make_template(self, body: bytes) -> ExportTemplate:
+        instance = decode_instance(json.loads(body), schema=self._schema, complete=False)
+        return ExportTemplate(instance)
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:

@@ -26,6 +26,7 @@ from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.batches import Batches, Waiting
 from pillion_sidecar.handlers.context import HandlerContext
+from pillion_sidecar.handlers.forms import listed_form
 from pillion_sidecar.handlers.http.authorization import (
     Authorizer,
     StaticAuthorizer,
@@ -41,7 +42,7 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 from pillion_sidecar.handlers.http.sender import AuthorizedRequests, content_language
 from pillion_sidecar.handlers.http.target import HTTPTarget
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols import BatchOptions
 from pillion_sidecar.protocols.cloud_events import PROTOCOL
 
@@ -49,6 +50,7 @@ from pillion_sidecar.protocols.cloud_events import PROTOCOL
 TYPE_PREFIX = "org.dmtf.cim.indication."
 
 _RENDERED = "CloudEvents"
+_RANDOM_ID = "CloudEvents id"
 _SUCCESS = {
     status: DeliveryOutcome(DeliveryResult.SUCCESS, "", status) for status in (200, 202, 204)
 }
@@ -93,9 +95,9 @@ class _Event:
     correlated: list[Any] | None
 
 
-def event_of(indication: Indication, service_name: str) -> _Event:
-    """Raises ValueError if the body is not the JSON form of an instance."""
-    body = indication.body
+def event_of(indication: Indication, service_name: str, body: bytes) -> _Event:
+    """``body`` has the properties to deliver. Raises ValueError if it is not the JSON form of an
+    instance."""
     correlated = None
     if (
         _SPLICED.search(body) is not None
@@ -165,10 +167,10 @@ def _in_utc(text: str) -> str | None:
 
 def render(event: _Event, delivery: Delivery) -> bytes:
     context, number = delivery.sequence_context, delivery.sequence_number
-    if event.identifier is None and context is None:
-        # Kept, so that a retry has the same one.
-        event.identifier = str(uuid.uuid4())
-    identifier = event.identifier if event.identifier is not None else f"{context}#{number}"
+    identifier = event.identifier
+    if identifier is None:
+        has_place = context is not None
+        identifier = f"{context}#{number}" if has_place else _random_id(delivery.indication)
     parts = [event.prefix, b'"id":', _encode(identifier)]
     if number is not None:
         parts.append(b',"sequence":"%d"' % number)
@@ -186,6 +188,17 @@ def render(event: _Event, delivery: Delivery) -> bytes:
         parts += (b',"CorrelatedIndications":', _encode(correlated))
     parts.append(b"}}}")
     return b"".join(parts)
+
+
+def _random_id(indication: Indication) -> str:
+    """Kept with the indication, so that a retry has the same one, whatever properties it has."""
+    rendered = indication.rendered
+    if rendered is None:
+        rendered = indication.rendered = {}
+    kept = rendered.get(_RANDOM_ID)
+    if not isinstance(kept, str):
+        kept = rendered[_RANDOM_ID] = str(uuid.uuid4())
+    return kept
 
 
 class CloudEventsHandler:
@@ -208,15 +221,16 @@ class CloudEventsHandler:
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         try:
             languages = content_language(delivery.indication.languages)
-            body = render(kept_event(delivery.indication, self._service_name), delivery)
+            event = kept_event(delivery.indication, self._service_name, delivery.selection)
+            body = render(event, delivery)
         except _UNSAYABLE as error:
             _refuse(done, error)
             return
         self._requests.send(languages, body, _Attempt(self._requests, done, self._clock), done)
 
-    def prepare(self, indication: Indication) -> None:
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
         with contextlib.suppress(*_UNSAYABLE):
-            kept_event(indication, self._service_name)
+            kept_event(indication, self._service_name, selection)
 
     def close(self) -> None:
         self._requests.close()
@@ -250,13 +264,14 @@ class CloudEventsBatchHandler:
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         try:
-            body = render(kept_event(delivery.indication, self._service_name), delivery)
+            event = kept_event(delivery.indication, self._service_name, delivery.selection)
+            body = render(event, delivery)
         except _UNSAYABLE as error:
             _refuse(done, error)
             return
         self._batches.add(body, done)
 
-    def prepare(self, indication: Indication) -> None:
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
         """Nothing: events are rendered at once."""
 
     def close(self) -> None:
@@ -294,14 +309,19 @@ def _refuse(done: Callable[[DeliveryOutcome], None], error: Exception) -> None:
     later(done, DeliveryResult.FATAL_ERROR, f"a CloudEvent cannot express this: {error}")
 
 
-def kept_event(indication: Indication, service_name: str) -> _Event:
-    """:func:`event_of`, made once for all destinations."""
+def kept_event(
+    indication: Indication, service_name: str, selection: Selection | None = None
+) -> _Event:
+    """:func:`event_of`, made once for all deliveries with the same properties."""
+    if selection is not None:
+        make = partial(event_of, indication, service_name)
+        return listed_form(indication, _RENDERED, selection, make)
     rendered = indication.rendered
     if rendered is None:
         rendered = indication.rendered = {}
     event = rendered.get(_RENDERED)
     if not isinstance(event, _Event):
-        event = rendered[_RENDERED] = event_of(indication, service_name)
+        event = rendered[_RENDERED] = event_of(indication, service_name, indication.body)
     return event
 
 

@@ -23,7 +23,7 @@ from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.relay import RelayHandler
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.settings import GatewayEndpoint
 from pillion_sidecar.wire.relay import RELAY_PATH, RELAY_QUERY
 
@@ -138,6 +138,6 @@ class UnableHandler:
         # Later: the caller is still in the middle of its own turn.
         asyncio.get_running_loop().call_soon(done, self.outcome)
 
-    def prepare(self, indication: Indication) -> None: ...
+    def prepare(self, indication: Indication, selection: Selection | None) -> None: ...
 
     def close(self) -> None: ...

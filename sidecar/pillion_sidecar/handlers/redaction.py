@@ -7,7 +7,7 @@ from dataclasses import replace
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.http.authorization import authorization
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 
 #: So many characters in a row count as a quotation, since an answer may be cut anywhere.
 QUOTATION = 8
@@ -33,8 +33,8 @@ class DiscreetHandler:
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         self._handler.deliver(delivery, lambda outcome: done(self._discreet(outcome)))
 
-    def prepare(self, indication: Indication) -> None:
-        self._handler.prepare(indication)
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
+        self._handler.prepare(indication, selection)
 
     def close(self) -> None:
         self._handler.close()

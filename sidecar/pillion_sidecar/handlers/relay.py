@@ -25,7 +25,7 @@ from pillion_sidecar.handlers.http.authorization import (
 )
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender, later, retry_after
 from pillion_sidecar.handlers.http.target import HTTPTarget
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.wire.relay import MAXIMUM_LANGUAGES, RELAYED_LINE
 from pillion_sidecar.wire.submission import SubmissionAnswer
 
@@ -225,7 +225,7 @@ class RelayHandler:
             return
         self._batches.add(text, done)
 
-    def prepare(self, indication: Indication) -> None:
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
         """Nothing: lines are rendered at once."""
 
     def close(self) -> None:

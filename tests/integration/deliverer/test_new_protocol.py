@@ -49,7 +49,7 @@ class MemoHandler:
         RECEIVED.append((*self.place, delivery.indication.identifier))
         later(done, DeliveryResult.SUCCESS, "")
 
-    def prepare(self, indication):
+    def prepare(self, indication, selection):
         pass
 
     def close(self):

@@ -15,7 +15,7 @@ import pytest
 from pillion_cli.listener.sequence import Verdict
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.http.exchange import later
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 from support.listening import Listening, listening
 from support.resources import JSON, subscription
 from support.running import Running, alert, alerts, listener, resources, running
@@ -39,8 +39,8 @@ class Refusing:
         else:
             self._handler.deliver(delivery, done)
 
-    def prepare(self, indication: Indication) -> None:
-        self._handler.prepare(indication)
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
+        self._handler.prepare(indication, selection)
 
     def close(self) -> None:
         self._handler.close()

@@ -15,6 +15,7 @@ from pillion_sidecar.config.schema.destination import WITHHELD_URL
 FIRST_RELEASE = Path(__file__).with_name("first_release_fields.txt").read_text().splitlines()
 #: Never in a configuration: see ``pillion_operator.evaluation.namespace``.
 FOR_THE_OPERATOR = ("IndicationService deliverer",)
+WQL = {"queryLanguage": "WQL"}
 
 
 def fields(node: dict[str, Any], path: str) -> Iterator[str]:
@@ -85,6 +86,24 @@ def test_no_field_of_the_first_release_is_gone() -> None:
             ("spec.failureTriggerTimeIntervalSeconds",),
         ),
         ("IndicationFilter", {"query": "q"}, {"query": "q"}, ()),
+        (
+            "IndicationFilter",
+            {"query": "SELECT * FROM CIM_AlertIndication"},
+            {"query": "SELECT * FROM CIM_AlertIndication"},
+            (),
+        ),
+        (
+            "IndicationFilter",
+            {"query": "SELECT EventID, Message FROM CIM_AlertIndication a WHERE a.AlertType = 5"},
+            {"query": "SELECT * FROM CIM_AlertIndication a WHERE a.AlertType = 5"},
+            ("the list of properties in spec.query",),
+        ),
+        (
+            "IndicationFilter",
+            {"query": 'SELECT EventID FROM CIM_AlertIndication WHERE EventID = "a"', **WQL},
+            {"query": 'SELECT * FROM CIM_AlertIndication WHERE EventID = "a"', **WQL},
+            ("the list of properties in spec.query",),
+        ),
     ],
 )
 def test_what_the_first_release_does_not_know_is_left_out(

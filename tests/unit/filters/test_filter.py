@@ -3,7 +3,7 @@
 import pytest
 
 from pillion_cim.datetimes import CIMDateTime
-from pillion_cim.filters import Filter, compile_filter
+from pillion_cim.filters import Filter, compile_filter, without_list
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMValue
 from pillion_cim.schema import load_schema
 from support.filter_schema import small_schema
@@ -321,6 +321,19 @@ def test_the_properties_that_are_selected_are_told(
 ) -> None:
     query = f"SELECT {selected} FROM CIM_AlertIndication"
     assert compile_filter(query, language="WQL", schema=SCHEMA).properties == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("select EventID,AlertType from C where x = 1", "select * from C where x = 1"),
+        ("SELECT a.EventID\nFROM C a", "SELECT * FROM C a"),
+        ("SELECT * FROM C", "SELECT * FROM C"),
+        ("SELECT a.* FROM C a", "SELECT a.* FROM C a"),
+    ],
+)
+def test_a_list_is_taken_out_of_a_query(query: str, expected: str) -> None:
+    assert without_list(query, language="DMTF:CQL") == expected
 
 
 def test_the_packaged_classes_serve() -> None:

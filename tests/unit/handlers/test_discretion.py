@@ -14,7 +14,8 @@ from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.http.authorization import StaticAuthorizer, authorization
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.redaction import DiscreetHandler
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
+from pillion_sidecar.selection import selection_of
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication
 
@@ -30,14 +31,14 @@ class Answering:
 
     def __init__(self, outcome: DeliveryOutcome) -> None:
         self._outcome = outcome
-        self.prepared: list[Indication] = []
+        self.prepared: list[tuple[Indication, Selection | None]] = []
         self.closed = False
 
     def deliver(self, _delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         done(self._outcome)
 
-    def prepare(self, of: Indication) -> None:
-        self.prepared.append(of)
+    def prepare(self, of: Indication, selection: Selection | None) -> None:
+        self.prepared.append((of, selection))
 
     def close(self) -> None:
         self.closed = True
@@ -101,9 +102,9 @@ def test_the_rest_is_the_other_handlers() -> None:
     other = Answering(DeliveryOutcome(DeliveryResult.SUCCESS))
     handler = DiscreetHandler(other, credentials=BEARER)
     of = indication()
-    handler.prepare(of)
+    handler.prepare(of, selection_of(["AlertType"]))
     handler.close()
-    assert other.prepared == [of]
+    assert other.prepared == [(of, selection_of(["AlertType"]))]
     assert other.closed
 
 

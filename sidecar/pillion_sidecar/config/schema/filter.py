@@ -35,7 +35,8 @@ class IndicationFilter:
         type=Text(min_length=1, max_length=MAX_QUERY_LENGTH),
         description="The query, such as SELECT * FROM CIM_AlertIndication WHERE "
         "PerceivedSeverity >= 5. The filter selects an indication only if the query "
-        "is true, not if it is unknown because a property is missing.",
+        "is true, not if it is unknown because a property is missing. A list of properties "
+        "instead of * selects what is delivered.",
     )
     query_language: QueryLanguage = declared(
         default=QueryLanguage.CQL,

@@ -180,3 +180,22 @@ def test_a_credential_that_changes_reaches_the_old_one() -> None:
         assert "allowCommonName" not in world.pods["old"].text
 
     run(scenario)
+
+
+def test_an_old_one_gets_the_query_without_its_list_until_it_is_gone() -> None:
+    listed = "SELECT Message FROM CIM_AlertIndication"
+
+    async def scenario(world: World) -> None:
+        world.resource("IndicationFilter", "alerts", {"query": listed})
+        await settled(world)
+        assert listed not in configuration(world)[1]
+        assert "SELECT * FROM CIM_AlertIndication" in configuration(world)[1]
+        told = condition(world, "OlderDeliverers")
+        assert told is not None
+        said = "the list of properties in spec.query of IndicationFilter alerts"
+        assert said in told["message"]
+        world.remove_pod("old")
+        await settled(world)
+        assert listed in configuration(world)[1]
+
+    run(scenario)
