@@ -3,10 +3,12 @@ up."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from aiohttp import web
 
@@ -35,6 +37,7 @@ from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.http_errors import OriginPolicy, answer_the_rest
 from pillion_sidecar.http_server import AddressTaken, Listeners
 from pillion_sidecar.intake.bodies import INTAKE_KINDS
+from pillion_sidecar.intake.cim_service import service_document
 from pillion_sidecar.intake.limits import MOST_BODY_BYTES, MOST_WAITING, IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
@@ -311,6 +314,7 @@ class Deliverer:
             callbacks=self._callbacks,
             tokens=tokens,
             origins=origins,
+            service=self._describe_service,
         )
         telemetry = self._telemetry()
         found = {"intake": intake, "telemetry": telemetry}
@@ -376,6 +380,17 @@ class Deliverer:
             limits=Limits.of_plain(connections),
             name=name,
             head_bytes=head,
+        )
+
+    def _describe_service(self) -> Mapping[str, Any] | None:
+        if self._configuration is None:
+            return None
+        return service_document(
+            self._configuration.service,
+            durability=self._folder.durability,
+            maximum_destinations=self._settings.maximum_destinations,
+            system=socket.gethostname(),
+            schema=self._schema,
         )
 
     def _administration(self, origins: OriginPolicy | None) -> Administration:

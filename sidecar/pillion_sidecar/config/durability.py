@@ -92,8 +92,11 @@ def queue_capacity(destination: ListenerDestination, durability: Durability) -> 
 
 
 def effective_retry(destination: ListenerDestination, durability: Durability) -> RetryPolicy:
-    if destination.retry is not None:
-        return destination.retry
+    return assumed_retry(durability) if destination.retry is None else destination.retry
+
+
+def assumed_retry(durability: Durability) -> RetryPolicy:
+    """Return the retry where neither the service nor the destination writes any."""
     return RETRY_ON_DISK if durability is Durability.DISK else RetryPolicy()
 
 

@@ -16,6 +16,9 @@ MOST_READING = 480
 #: Concurrent requests that wait for listeners: ``ack=delivered``, flushes, receipts.
 MOST_WAITING = 480
 
+#: Why nothing is served before the first configuration.
+NOT_CONFIGURED = "the configuration is not loaded yet"
+
 #: Called with the reason when the gate closes.
 Interrupt: TypeAlias = Callable[[str], None]
 #: Total bytes of incomplete bodies.
@@ -113,7 +116,7 @@ class IntakeGate:
     """Closed until the configuration is loaded, and from shutdown on."""
 
     def __init__(self, *, reading: int = MOST_READING, waiting: int = MOST_WAITING) -> None:
-        self._reason: str | None = "the configuration is not loaded yet"
+        self._reason: str | None = NOT_CONFIGURED
         self.reading = Share(reading)
         self.waiting = Share(waiting)
         #: Requests being read.

@@ -2,10 +2,10 @@
 disk, ``delivered`` acknowledged by every listener."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -45,7 +45,13 @@ from pillion_sidecar.intake.bodies import (
     interrupt_body,
     refuse_encoding,
 )
-from pillion_sidecar.intake.limits import BodyBudget, IntakeGate, IntakeLimits, RequestSlot
+from pillion_sidecar.intake.limits import (
+    NOT_CONFIGURED,
+    BodyBudget,
+    IntakeGate,
+    IntakeLimits,
+    RequestSlot,
+)
 from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
     MAXIMUM_FAULTS,
@@ -92,6 +98,8 @@ NOT_OURS = (
 #: Factor on a line's limit for relayed lines: the sidecar rewrote them with more members.
 RELAYED_GROWTH = 2
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Returns the JSON of the service; None before the first configuration.
+DescribeService: TypeAlias = Callable[[], Mapping[str, Any] | None]
 #: Handles a request with a slot: returns the refusal, or an awaitable that reads and answers it.
 Admitted: TypeAlias = Callable[
     [web.Request, RequestSlot], web.StreamResponse | Awaitable[web.StreamResponse]
@@ -113,11 +121,13 @@ def create_intake(
     limits: IntakeLimits | None = None,
     tokens: "TokenMiddleware | None" = None,
     origins: OriginPolicy | None = None,
+    service: DescribeService = lambda: None,
 ) -> web.Application:
     """Return the application.
 
-    Without ``callbacks`` nobody is called back. Without ``tokens`` only ``origins`` refuses
-    requests, so this is for loopback. The runner needs a ``keepalive_timeout`` (it also closes
+    Without ``callbacks`` nobody is called back. ``service`` returns the JSON of ``/v1/service``;
+    None before the first configuration. Without ``tokens`` only ``origins`` refuses requests, so
+    this is for loopback. The runner needs a ``keepalive_timeout`` (it also closes
     connections without a first request) and ``auto_decompress=False``.
     """
     intake = _Intake(
@@ -130,6 +140,7 @@ def create_intake(
         limits=limits or IntakeLimits(),
         asks_for_tokens=tokens is not None,
         origins=origins,
+        service=service,
     )
     middlewares = () if tokens is None else (tokens.middleware,)
     expect = None if tokens is None else tokens.expect
@@ -140,6 +151,7 @@ def create_intake(
     add("GET", "/v1/receipts/{id}", intake.query(intake.receipt, waits=True))
     add("POST", "/v1/flush", intake.query(intake.flush, waits=True))
     add("GET", "/v1/faults", intake.query(intake.faults, waits=False))
+    add("GET", "/v1/service", intake.query(intake.service, waits=False))
     for path in CIM_XML_PATHS:
         add("*", path, intake.accept(intake.export))
     return app
@@ -158,6 +170,7 @@ class _Intake:
         limits: IntakeLimits,
         asks_for_tokens: bool,
         origins: OriginPolicy | None,
+        service: DescribeService,
     ) -> None:
         self.limits = limits
         self._context = context
@@ -170,6 +183,7 @@ class _Intake:
         self._publishers = Publishers(memory=context.memory, timers=timers, clock=context.clock)
         self._asks_for_tokens = asks_for_tokens
         self._origins = origins
+        self._describe_service = service
         self._budget = BodyBudget(clock=context.clock)
         self._bodies = self._body_intake(is_relayed=False)
         # Created with the first relayed request.
@@ -288,6 +302,14 @@ class _Intake:
         document = faults_document(
             publisher, after=after, limit=limit, namespace=namespace_of(request)
         )
+        return web.json_response(document)
+
+    async def service(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/service: the service and its capabilities as CIM instances (D.3)."""
+        check_names(request, ())
+        document = self._describe_service()
+        if document is None:
+            return unavailable(NOT_CONFIGURED, retry_after=UNAVAILABLE_RETRY_AFTER)
         return web.json_response(document)
 
     def _level(self, request: web.Request) -> Acknowledgement:

@@ -140,6 +140,7 @@ async def test_without_a_token_nobody_comes_in_and_is_told_what_to_send(gateway:
         ("GET", "/v1/receipts/abc"),
         ("POST", "/v1/flush?publisher=p"),
         ("GET", "/v1/faults?publisher=p"),
+        ("GET", "/v1/service"),
         ("POST", "/CIMListener"),
         ("POST", "/CIMListener/consumer"),
         ("POST", "/cimom"),

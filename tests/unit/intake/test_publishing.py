@@ -304,6 +304,7 @@ async def test_a_wrong_parameter_is_400_with_the_remedy(query: str, says: str) -
         ("POST", "/v1/flush?publisher=p&levle=durable", "did you mean level?"),
         ("POST", "/v1/flush?publisher=p&publisher=q", "publisher: is given more than once"),
         ("GET", "/v1/faults?publisher=p&aftr=3", "did you mean after?"),
+        ("GET", "/v1/service?name=default", "there is no such parameter"),
     ],
 )
 async def test_parameters_that_a_question_does_not_take_are_refused(
