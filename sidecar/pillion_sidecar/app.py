@@ -32,6 +32,7 @@ from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
 from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.plugin_slots import LINK_DESCRIPTORS, MOST_LINKS, LinkSlots
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.http_errors import OriginPolicy, answer_the_rest
@@ -121,7 +122,10 @@ class Deliverer:
         self._refusals = Refusals(
             metrics=self._metrics, configured=lambda: self._configuration is not None
         )
-        self._shares = DescriptorShares.of_process()
+        self._plugin_links = LinkSlots(timers=self._timers)
+        self._shares = DescriptorShares.of_process(
+            kept=MOST_LINKS * LINK_DESCRIPTORS if settings.plugins else 0
+        )
         self._outgoing = OutgoingConnections(self._shares.outgoing, timers=self._timers)
         self._resolver = Resolver(nameservers=settings.nameservers)
         self._access = GatewayAccess(
@@ -433,6 +437,7 @@ class Deliverer:
         try:
             self.delivery.close()
         finally:
+            await self._plugin_links.close()
             # After delivery: the last settlements answer those who wait for a receipt.
             await self._listeners.close()
             self._callbacks.close()
@@ -511,6 +516,8 @@ class Deliverer:
             service_name=service_name,
             gateway=self._settings.gateway,
             outgoing=self._outgoing,
+            plugins=self._settings.plugins,
+            plugin_links=self._plugin_links,
         )
 
     async def _follow_changes(self) -> None:

@@ -51,10 +51,11 @@ class DescriptorShares:
         )
 
     @classmethod
-    def of_process(cls) -> "DescriptorShares":
+    def of_process(cls, *, kept: int = 0) -> "DescriptorShares":
+        """``kept``: descriptors that are kept for plug-ins."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, MOST_DESCRIPTORS)
-        return cls.of(max(0, limit - _open_now()))
+        return cls.of(max(0, limit - _open_now() - kept))
 
 
 def raise_limit() -> None:

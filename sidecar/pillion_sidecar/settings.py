@@ -1,5 +1,6 @@
 """The command-line settings of a deliverer, as opposed to its resources."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,15 @@ class TLSFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginEndpoint:
+    """Where a plug-in is: a program to run, or a Unix socket."""
+
+    #: The program and its arguments; empty with a socket.
+    command: tuple[str, ...] = ()
+    socket: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     #: The folder of resource files.
     resources: Path
@@ -61,3 +71,5 @@ class Settings:
     maximum_destinations: int = 10_000
     #: Name servers (``IP`` or ``IP:PORT``) instead of the system's.
     nameservers: tuple[str, ...] = ()
+    #: The plug-ins that destinations may name.
+    plugins: Mapping[str, PluginEndpoint] = field(default_factory=dict)

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,7 +9,9 @@ from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck
 from pillion_sidecar.handlers.http.sender import HTTPSender, SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, parse_target
+from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.protocols import Protocol as DeliveryProtocol
+from pillion_sidecar.settings import PluginEndpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,9 @@ class HandlerContext:
     address_policy: AddressCheck
     schema: Schema
     service_name: str
+    #: The plug-ins that the deliverer declares, by name.
+    plugins: Mapping[str, PluginEndpoint]
+    plugin_links: LinkSlots
 
     def target(self, destination: ListenerDestination, protocol: DeliveryProtocol) -> HTTPTarget:
         """Raises InvalidDestinationError."""

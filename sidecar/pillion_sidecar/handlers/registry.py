@@ -19,9 +19,10 @@ from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, SharedParts
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
+from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.protocols import PROTOCOLS, Protocol
-from pillion_sidecar.settings import GatewayEndpoint
+from pillion_sidecar.settings import GatewayEndpoint, PluginEndpoint
 
 
 class HandlerRegistry:
@@ -40,6 +41,8 @@ class HandlerRegistry:
         idle_seconds: float = IDLE_SECONDS,
         outgoing: OutgoingConnections | None = None,
         factories: Mapping[str, Factory] | None = None,
+        plugins: Mapping[str, PluginEndpoint] | None = None,
+        plugin_links: LinkSlots | None = None,
     ) -> None:
         """``gateway``: makes handlers that relay; without it, such destinations wait. ``outgoing``
         None: no limit of connections."""
@@ -52,7 +55,12 @@ class HandlerRegistry:
             outgoing=outgoing or OutgoingConnections(),
         )
         self._context = HandlerContext(
-            parts=parts, address_policy=address_policy, schema=schema, service_name=service_name
+            parts=parts,
+            address_policy=address_policy,
+            schema=schema,
+            service_name=service_name,
+            plugins=plugins or {},
+            plugin_links=plugin_links or LinkSlots(timers=timers),
         )
         self._gateways = None if gateway is None else Gateways(gateway, parts=parts)
 

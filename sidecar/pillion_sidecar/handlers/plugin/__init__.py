@@ -1,0 +1,1 @@
+"""Plug-ins: delivery by a program (docs/plugins.md)."""

@@ -1,0 +1,317 @@
+"""The link of one destination to its plug-in: commands out, replies in, time-out, restart (S2).
+
+It is started by its first delivery. Whatever ends it unasked is a link error: each pending command
+gets an error (S2.6), and the next start waits. Deliveries in this wait fail at once.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.handlers.plugin import messages
+from pillion_sidecar.handlers.plugin.lines import PluginLog
+from pillion_sidecar.handlers.plugin.messages import (
+    MESSAGE_LIMIT,
+    MOST_IN_FLIGHT,
+    Answer,
+    MessageError,
+    Notification,
+    Request,
+)
+from pillion_sidecar.handlers.plugin.replies import Command, ReplyQueue
+from pillion_sidecar.handlers.plugin.wire import LinkError, Opener, Wire
+from pillion_sidecar.handlers.plugin_slots import MOST_LINKS, LinkSlots
+
+logger = logging.getLogger("pillion.plugin")
+
+#: Seconds beyond the plug-in's own time-out after which the deliverer ends a silent link (S2.4).
+MARGIN_SECONDS = 5.0
+#: Seconds without a delivery after which a link is ended.
+IDLE_SECONDS = 300.0
+#: Seconds before the first restart; each further failure doubles them.
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 60.0
+#: Messages that answer nothing, within so many seconds: reading more would cost other destinations
+#: time.
+MOST_UNASKED = 1000
+UNASKED_SECONDS = 10.0
+#: Bytes to a plug-in that does not read.
+MOST_UNSENT = (MOST_IN_FLIGHT + 1) * MESSAGE_LIMIT
+_INITIALIZE = 0
+_MAY_QUOTE = "the plug-in's text may quote the URL, which is in a Secret, so it is not shown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkNames:
+    """``plugin``: ``plug-in NAME``, or without the name if it is a secret."""
+
+    plugin: str
+    destination: str
+
+
+class Link:
+    def __init__(
+        self,
+        *,
+        opener: Opener,
+        slots: LinkSlots,
+        clock: Clock,
+        timers: Timers,
+        timeout: float,
+        initialize: bytes,
+        names: LinkNames,
+        log: PluginLog,
+        is_hidden: bool = False,
+    ) -> None:
+        """``timeout``: the destination's. ``initialize``: the params of the first message.
+        ``is_hidden``: no text of the plug-in is shown, since it may quote a URL that is a
+        secret."""
+        self._is_hidden = is_hidden
+        self._opener = opener
+        self._slots = slots
+        self._clock = clock
+        self._initialize = initialize
+        self._names = names
+        self._log = log
+        self._replies = ReplyQueue(
+            clock=clock,
+            timers=timers,
+            timeout=timeout + MARGIN_SECONDS,
+            idle_seconds=IDLE_SECONDS,
+            expired=self._expire,
+            idle=self.end_idle,
+        )
+        #: Not written yet, and not timed (S2.5).
+        self._waiting: deque[Command] = deque()
+        #: Maximum number of pending commands; 0 until ``initialize`` is answered (S2.7).
+        self._in_flight = 0
+        self._ids = itertools.count(_INITIALIZE + 1)
+        self._wire: Wire | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._written = 0
+        self._closed = False
+        #: Seconds of the last wait before a start; 0 after an answer.
+        self._wait = 0.0
+        self._starts_at = 0.0
+        #: Why it waits.
+        self._failure = ""
+        self._unasked = 0
+        self._unasked_since = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its process only waits for a delivery."""
+        return self._wire is not None and not self._replies and not self._waiting
+
+    def send(self, command: Command) -> None:
+        """``command.done`` is called exactly once, later, unless the link is closed."""
+        wait = self._starts_at - self._clock.monotonic()
+        if wait > 0:
+            detail = f"{self._failure}; it starts again in {wait:.0f} s"
+            self.refuse(command, DeliveryOutcome(DeliveryResult.ERROR, detail, retry_after=wait))
+        elif self._wire is None and self._opening is None:
+            self._start(command)
+        else:
+            self._waiting.append(command)
+            self._write_waiting()
+
+    def refuse(self, command: Command, outcome: DeliveryOutcome) -> None:
+        """Report an outcome from the event loop: the caller is in the middle of its own turn."""
+        asyncio.get_running_loop().call_soon(self._tell, command, outcome)
+
+    def end_idle(self) -> None:
+        """End it until the next delivery."""
+        self._drop(at_once=False)
+
+    def close(self) -> None:
+        """Commands under way are abandoned without ``done``."""
+        self._closed = True
+        self._waiting.clear()
+        self._drop(at_once=False)
+
+    # ------------------------------------------------------------------ begin
+
+    def _start(self, command: Command) -> None:
+        gone = self._slots.take(self)
+        if gone is None:
+            detail = f"{MOST_LINKS} plug-ins are linked already, the most of one deliverer"
+            outcome = DeliveryOutcome(DeliveryResult.ERROR, detail, spends_attempt=False)
+            self.refuse(command, outcome)
+            return
+        self._waiting.append(command)
+        self._written = 0
+        self._log.forget()
+        # The time-out of the link covers its start (S2.7).
+        self._replies.expect(_INITIALIZE, Command(self._initialize))
+        self._opening = asyncio.get_running_loop().create_task(self._open(gone))
+
+    async def _open(self, gone: Callable[[], None]) -> None:
+        failure = None
+        try:
+            await self._opener.open(self, gone)
+        except LinkError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001 - a task ends here, and its commands must not hang
+            failure = LinkError(f"it could not be started: {error!r}")
+        if self._opening is not asyncio.current_task():
+            # Given up meanwhile.
+            return
+        self._opening = None
+        if failure is not None:
+            self._fail(str(failure), hold=failure.hold, spends_attempt=failure.spends_attempt)
+
+    def wire_opened(self, wire: Wire) -> None:
+        self._wire = wire
+        self._write(messages.request(_INITIALIZE, "initialize", self._initialize))
+
+    # ------------------------------------------------------------------ commands
+
+    def _write_waiting(self) -> None:
+        """Write as many commands as the plug-in takes up beside each other (S2.5)."""
+        while self._waiting and len(self._replies) < self._in_flight:
+            command = self._waiting.popleft()
+            number = next(self._ids)
+            self._replies.expect(number, command)
+            line = messages.request(number, "deliver", command.params)
+            command.end = self._written + len(line)
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        assert self._wire is not None
+        self._written += len(line)
+        self._wire.write(line)
+
+    # ------------------------------------------------------------------ replies
+
+    def wire_received(self, wire: Wire, line: bytes) -> None:
+        if wire is not self._wire:
+            return
+        try:
+            self._take_message(messages.read(line))
+        except MessageError as error:
+            self._fail(_MAY_QUOTE if self._is_hidden else str(error))
+
+    def wire_lost(self, wire: Wire, reason: str) -> None:
+        if wire is self._wire:
+            self._fail(reason)
+
+    def _take_message(self, message: messages.Message) -> None:
+        """Raises MessageError."""
+        self._replies.heard()
+        if isinstance(message, Answer):
+            self._take_answer(message)
+            return
+        self._count_unasked()
+        if isinstance(message, Request):
+            self._write(messages.not_found(message))
+            if self._wire is not None and self._wire.unsent > MOST_UNSENT:
+                raise MessageError("it sends requests and does not read the answers")
+        elif message.method == "log":
+            self._take_log(message)
+
+    def _take_answer(self, answer: Answer) -> None:
+        command = self._replies.take(answer.id)
+        if command is None:
+            detail = "" if answer.error is None else f" ({answer.error})"
+            raise MessageError(f"it answered the unknown id {str(answer.id)[:40]!r}{detail}")
+        if command.done is None:
+            # The link is complete (S2.7).
+            self._in_flight = messages.in_flight(answer)
+            self._write_waiting()
+            return
+        self._wait = 0.0
+        # The next command is under way while this outcome is recorded.
+        self._write_waiting()
+        outcome = messages.outcome_of(answer)
+        if self._is_hidden and outcome.detail:
+            outcome = replace(outcome, detail=_MAY_QUOTE)
+        self._tell(command, outcome)
+
+    def _take_log(self, message: Notification) -> None:
+        if isinstance(message.params, dict):
+            self._log.note(message.params.get("level"), message.params.get("message"))
+
+    def _count_unasked(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._unasked_since >= UNASKED_SECONDS:
+            self._unasked, self._unasked_since = 0, now
+        self._unasked += 1
+        if self._unasked > MOST_UNASKED:
+            raise MessageError(
+                f"it sent more than {MOST_UNASKED} messages in {UNASKED_SECONDS:.0f} s that answer"
+                " nothing"
+            )
+
+    # ------------------------------------------------------------------ the end
+
+    def _expire(self) -> None:
+        seconds = f"within {self._replies.timeout:g} s"
+        if self._wire is None:
+            self._fail(f"it could not be started {seconds}")
+        elif not self._in_flight:
+            self._fail(f"it did not answer initialize {seconds}")
+        else:
+            self._fail(f"it sent nothing {seconds}")
+
+    def _fail(
+        self, reason: str, *, hold: HoldCause | None = None, spends_attempt: bool = True
+    ) -> None:
+        """End the link by an error, and tell each command (S2.6)."""
+        if self._closed:
+            return
+        sent = self._written - (0 if self._wire is None else self._wire.unsent)
+        commands = [*self._drop(at_once=True), *self._waiting]
+        self._waiting.clear()
+        self._failure = f"{self._names.plugin}: {reason}"
+        if hold is None:
+            self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
+            self._starts_at = self._clock.monotonic() + self._wait
+        self._log_failure(reason)
+        for command in commands:
+            result = DeliveryResult.ERROR
+            if hold is not None:
+                result = DeliveryResult.FATAL_ERROR
+            elif 0 < command.end <= sent:
+                # The plug-in may have handled it.
+                result = DeliveryResult.POST_DELIVERY_ERROR
+            outcome = DeliveryOutcome(
+                result, self._failure, hold=hold, spends_attempt=spends_attempt
+            )
+            self._tell(command, outcome)
+
+    def _log_failure(self, reason: str) -> None:
+        logger.warning(
+            "%s of destination %s: the link has ended: %s",
+            self._names.plugin,
+            self._names.destination,
+            reason,
+            extra={
+                "event": "plugin-link-failed",
+                "destination": self._names.destination,
+                "reason": reason,
+            },
+        )
+
+    def _drop(self, *, at_once: bool) -> list[Command]:
+        """End wire and opening; return what was pending."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            # Later: a task that is cancelled before its first step would never begin.
+            asyncio.get_running_loop().call_soon(opening.cancel)
+        wire, self._wire = self._wire, None
+        self._in_flight = 0
+        self._log.tell_left_out()
+        if wire is not None:
+            if not at_once:
+                wire.write(messages.SHUTDOWN)
+            wire.end(at_once=at_once)
+        return [command for command in self._replies.clear() if command.done is not None]
+
+    def _tell(self, command: Command, outcome: DeliveryOutcome) -> None:
+        if not self._closed and command.done is not None:
+            command.done(outcome)

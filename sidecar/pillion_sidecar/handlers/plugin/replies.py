@@ -1,0 +1,85 @@
+"""The reply queue: the list of commands that wait for a reply (S2.2), and its time-out (S2.4)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.delivery.handler import DeliveryOutcome
+
+# Timers may fire this much early.
+_SLACK = 0.001
+
+
+@dataclass(slots=True, eq=False)
+class Command:
+    """One delivery; ``initialize`` has no ``done``."""
+
+    params: bytes
+    done: Callable[[DeliveryOutcome], None] | None = None
+    #: Bytes that were written up to the end of its line, over the whole connection.
+    end: int = 0
+
+
+class ReplyQueue:
+    """One timer serves the time-out and the idle end. It is set at most one time-out ahead, so a
+    delivery changes a number and no heap."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        timeout: float,
+        idle_seconds: float,
+        expired: Callable[[], None],
+        idle: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._timers = timers
+        self.timeout = timeout
+        self._idle_seconds = idle_seconds
+        self._expired = expired
+        self._idle = idle
+        self._pending: dict[int | str | float | None, Command] = {}
+        #: ``Clock.monotonic()`` of the last message, or of the first pending command.
+        self._heard_at = 0.0
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def expect(self, number: int, command: Command) -> None:
+        """The time-out runs while anything is pending."""
+        if not self._pending:
+            self._heard_at = self._clock.monotonic()
+        self._pending[number] = command
+        if self._timer is None:
+            self._timer = self._timers.call_at(self._heard_at + self.timeout, self._due)
+
+    def heard(self) -> None:
+        """A message has come, whatever it says."""
+        self._heard_at = self._clock.monotonic()
+
+    def take(self, number: int | str | float | None) -> Command | None:
+        """Return the command that a reply answers; None for an unknown id."""
+        return self._pending.pop(number, None)
+
+    def clear(self) -> list[Command]:
+        """The link has ended: return what was pending."""
+        pending = list(self._pending.values())
+        self._pending.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return pending
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic() + _SLACK
+        until = self._heard_at + (self.timeout if self._pending else self._idle_seconds)
+        if now < until:
+            self._timer = self._timers.call_at(min(until, now + self.timeout), self._due)
+        elif self._pending:
+            self._expired()
+        else:
+            self._idle()

@@ -1,0 +1,53 @@
+"""The connection to one plug-in: what the transports have in common."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pillion_sidecar.delivery.handler import HoldCause
+from pillion_sidecar.handlers.errors import HandlerError
+
+
+class LinkError(HandlerError):
+    """A plug-in cannot be started or connected to."""
+
+    def __init__(
+        self, message: str, *, hold: HoldCause | None = None, spends_attempt: bool = True
+    ) -> None:
+        """``hold``: the fault of the declaration, if that is the cause."""
+        super().__init__(message)
+        self.hold = hold
+        self.spends_attempt = spends_attempt
+
+
+class Wire(Protocol):
+    """A connection that is open: a queue of commands in one direction, and a queue of replies in
+    the other (S2.1)."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written here and that the plug-in cannot have read."""
+
+    def write(self, line: bytes) -> None: ...
+
+    def end(self, *, at_once: bool) -> None:
+        """End it: by the end of input, or ``at_once`` by a signal. The owner hears no more of it.
+        Idempotent."""
+
+
+class WireOwner(Protocol):
+    def wire_opened(self, wire: Wire) -> None: ...
+
+    def wire_received(self, wire: Wire, line: bytes) -> None: ...
+
+    def wire_lost(self, wire: Wire, reason: str) -> None:
+        """Called at most once; the owner then ends the wire."""
+
+
+class Opener(Protocol):
+    async def open(self, owner: WireOwner, gone: Callable[[], None]) -> None:
+        """Open a wire, and call ``owner.wire_opened`` with it.
+
+        ``gone`` is called exactly once, when nothing is left: no process, no descriptor.
+
+        Raises LinkError.
+        """
