@@ -32,6 +32,7 @@ from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
 from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.plugin.process import warn_of_missing_programs
 from pillion_sidecar.handlers.plugin_slots import LINK_DESCRIPTORS, MOST_LINKS, LinkSlots
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
@@ -259,6 +260,7 @@ class Deliverer:
             supervisor.check()
 
     async def _load_first(self) -> None:
+        await asyncio.to_thread(warn_of_missing_programs, self._settings.plugins)
         try:
             configuration = await asyncio.to_thread(self._revisions.load)
             await self._take_up(configuration)

@@ -184,6 +184,39 @@ def _tls(path: str, says: str, refused: JSON, mended: JSON) -> Case:
     return _destination(f"tls.{path}", says, {"tls": refused}, {"tls": mended})
 
 
+def _scheme(protocol: str, refused: str, mended: str) -> Case:
+    return _destination(
+        "destination",
+        f"has a scheme that {protocol} does not have",
+        {"protocol": protocol, "destination": refused},
+        {"protocol": protocol, "destination": mended},
+    )
+
+
+def _no_credentials(kind: str) -> Case:
+    plugin = {"protocol": "Plugin", "destination": "plugin://a/"}
+    return _destination(
+        "credentials",
+        f"holds {kind}, which Plugin cannot send",
+        {**plugin, "credentials": {kind: {"secretRef": {"name": "a"}}}},
+        plugin,
+    )
+
+
+_PLUGIN_CASES = (
+    _destination(
+        "destination",
+        "names nothing",
+        {"protocol": "Plugin", "destination": "plugin://?a=b"},
+        {"protocol": "Plugin", "destination": "plugin://a?a=b"},
+    ),
+    _scheme("CIM-XML", "plugin://a", "http://a"),
+    _scheme("CloudEvents", "plugin://a", "http://a"),
+    _scheme("Plugin", "http://a", "plugin://a"),
+    _no_credentials("basic"),
+    _no_credentials("bearer"),
+)
+
 _DESTINATION_CASES = (
     _url("holds a character", "http://host/a b", "http://host/a%20b"),
     _url("does not begin with", "host/path", "https://host/path"),
@@ -191,6 +224,7 @@ _DESTINATION_CASES = (
     _url("holds a fragment", "http://host/#x", "http://host/%23x"),
     _url("names no host", "http://:80/", "http://[::1]:80/"),
     _url("names a port", "http://host:65536/", "http://host:65535/"),
+    *_PLUGIN_CASES,
     _tls("serverName", "is not a host", {"serverName": "a b"}, {"serverName": "a.b"}),
     _tls(
         "caSecretRef.name",

@@ -5,6 +5,8 @@ import asyncio
 import gc
 import ipaddress
 import json
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,7 @@ from pillion_sidecar.settings import (
     INTAKE_PORT,
     TELEMETRY_PORT,
     GatewayEndpoint,
+    PluginEndpoint,
     Settings,
     TLSFiles,
 )
@@ -39,6 +42,11 @@ SERVICE = "{service}"
 #: loop, instead of 5 ms.
 SWITCH_SECONDS = 0.0005
 LARGEST_DESTINATIONS = 1_000_000
+#: A plug-in's name, as in plugin://NAME.
+_PLUGIN_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_SOCKET = "unix:"
+#: Bytes of the path of a Unix socket on Linux (unix(7)), without its NUL.
+_LONGEST_SOCKET_PATH = 107
 HELP = f"""\
 Run a deliverer: accept indications from publishers, and deliver each to every subscribed
 listener, in order, with retry.
@@ -68,6 +76,7 @@ examples:
   pillion sidecar --resources DIR --intake 0.0.0.0:8288 --administration 127.0.0.1:8290 \\
     --intake-tls-certificate tls.crt --intake-tls-key tls.key --token-keys token-keys.json
   pillion sidecar --resources DIR --log-format logfmt --log-level DEBUG
+  pillion sidecar --resources DIR --plugin "tickets=/opt/tickets --queue ops"
 
 exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C, 1 the start or the run failed,
 2 a wrong command line.
@@ -204,6 +213,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name server instead of the system's; may be repeated",
         name_server,
     )
+    options.several(
+        "--plugin NAME=COMMAND",
+        "run this command for destinations plugin://NAME, without a shell, or connect to a socket"
+        f" (NAME={_SOCKET}/PATH); may be repeated",
+        plugin,
+    )
     add_gateway_arguments(options)
     add_logging_arguments(options)
 
@@ -221,6 +236,50 @@ def name_server(text: str) -> str:
     if port == 0 or not _is_ip(host):
         raise argparse.ArgumentTypeError(f"{text!r} is not IP[:PORT]")
     return text
+
+
+def plugin(text: str) -> tuple[str, PluginEndpoint]:
+    """Parse NAME=COMMAND or NAME=unix:/PATH. Raises ArgumentTypeError."""
+    name, equals, command = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=COMMAND, such as tickets=/opt/tickets"
+        )
+    if not _PLUGIN_NAME.fullmatch(name):
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is not a name: write up to 63 letters, digits, '.', '_' and '-', with a"
+            " letter or digit at both ends"
+        )
+    if command.startswith(_SOCKET):
+        return name, PluginEndpoint(socket=_socket_path(name, command.removeprefix(_SOCKET)))
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"the command of {name}: {error}") from None
+    if not words or not words[0]:
+        raise argparse.ArgumentTypeError(
+            f"the command of {name} is empty: write {name}=PROGRAM ARGUMENTS"
+        )
+    return name, PluginEndpoint(command=words)
+
+
+def _socket_path(name: str, path: str) -> Path:
+    if not path.startswith("/") or len(path.encode()) > _LONGEST_SOCKET_PATH:
+        raise argparse.ArgumentTypeError(
+            f"the socket of {name} is not an absolute path of at most {_LONGEST_SOCKET_PATH} bytes:"
+            f" write {name}={_SOCKET}/PATH"
+        )
+    return Path(path)
+
+
+def plugins(args: argparse.Namespace) -> dict[str, PluginEndpoint]:
+    """Return the plug-ins by name. Raises CommandError."""
+    found: dict[str, PluginEndpoint] = {}
+    for name, endpoint in args.plugin:
+        if name in found:
+            raise _wrong(f"--plugin {name} is given twice: write one command for each name")
+        found[name] = endpoint
+    return found
 
 
 def _is_ip(text: str) -> bool:
@@ -264,6 +323,7 @@ def run(args: argparse.Namespace) -> int:
         ),
         maximum_destinations=args.max_destinations,
         nameservers=tuple(args.nameserver),
+        plugins=plugins(args),
     )
     raise_limit()
     if settings.journal is not None:

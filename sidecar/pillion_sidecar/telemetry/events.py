@@ -114,6 +114,33 @@ EVENTS: tuple[Event, ...] = (
         ("listener", "reason"),
     ),
     Event(
+        "plugin-missing",
+        "WARNING",
+        "The program of a plug-in (--plugin) cannot be run. Destinations that name it are held.",
+        ("plugin", "reason"),
+    ),
+    Event(
+        "plugin-link-failed",
+        "WARNING",
+        "The link to a plug-in has ended unasked, or could not be started: it hung up, sent "
+        "nothing in time, or something that is not the protocol. It starts again after a wait of 1 "
+        "to 60 s.",
+        ("destination", "reason"),
+    ),
+    Event(
+        "plugin-output",
+        "INFO",
+        "A line that a plug-in wrote to standard error, or sent as `log` (then with its own "
+        "level). At most 20 in 10 s are logged for each destination.",
+        ("plugin", "destination"),
+    ),
+    Event(
+        "plugin-output-left-out",
+        "WARNING",
+        "More lines of a plug-in than were logged.",
+        ("plugin", "destination", "count"),
+    ),
+    Event(
         "indication-discarded",
         "WARNING",
         "An accepted indication was discarded undelivered. At most 10 in 10 s are logged for a "

@@ -47,8 +47,8 @@ def test_fields_beside_spec_are_to_be_indented(tmp_path: Path, spec: str) -> Non
         "Indent it under spec.",
         f"a.yaml:{line + 1}: ListenerDestination/ops: protocol: stands outside spec. "
         "Indent it under spec.",
-        f"a.yaml:{line + 1}: ListenerDestination/ops: protocol: is none of CIM-XML, CloudEvents "
-        "(value 'CIMXML'). Did you mean CIM-XML?",
+        f"a.yaml:{line + 1}: ListenerDestination/ops: protocol: is none of CIM-XML, CloudEvents, "
+        "Plugin (value 'CIMXML'). Did you mean CIM-XML?",
     ]
 
 

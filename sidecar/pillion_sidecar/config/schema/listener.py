@@ -38,7 +38,6 @@ def _listed(schemes: Iterable[Scheme]) -> str:
     return " or ".join(f"{scheme.name}://" for scheme in schemes)
 
 
-_SCHEME = f"{_one_of(_SCHEMES)}://"
 _HTTP = tuple(scheme for scheme in _SCHEMES if scheme.name in ("http", "https"))
 # Each deliverer judges which texts with two colons are IPv6 addresses.
 _HOST = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
@@ -46,9 +45,11 @@ _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][
 _REST = "([/?#].*)?"
 _LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
 
-#: URLs without TLS, and those of them on this machine.
-PLAIN = f"{_one_of(one for one in _SCHEMES if not one.is_secure)}://.*"
-LOOPBACK = f"{_SCHEME}{_LOOPBACK}(:[0-9]*)?{_REST}"
+_NETWORK = tuple(one for one in _SCHEMES if one.port is not None)
+#: URLs without TLS, those of them that name a host, and those on this machine.
+NOT_SECURE = f"{_one_of(one for one in _SCHEMES if not one.is_secure)}://.*"
+PLAIN = f"{_one_of(one for one in _NETWORK if not one.is_secure)}://.*"
+LOOPBACK = f"{_one_of(_NETWORK)}://{_LOOPBACK}(:[0-9]*)?{_REST}"
 
 
 def _url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, ...]:
@@ -155,23 +156,25 @@ def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
     rules = []
     for protocol in known:
         if {one.name for one in protocol.schemes} != {one.name for one in schemes}:
-            rules.append(_scheme_rule(protocol))
+            rules.append(_scheme_rule(protocol, schemes))
         rules += [_kind_rule(protocol, kind) for kind in kinds if kind not in protocol.credentials]
         if protocol.options is not None:
             rules.append(_options_rule(protocol))
     return tuple(rules)
 
 
-def _scheme_rule(protocol: Protocol) -> Rule:
-    regex = f"{_one_of(protocol.schemes)}://.*"
-    fits = whole(regex)
+def _scheme_rule(protocol: Protocol, schemes: Collection[Scheme]) -> Rule:
+    """``schemes``: of all protocols. Another one is refused by the rules of the URL."""
+    own = {one.name for one in protocol.schemes}
+    regex = f"{_one_of(one for one in schemes if one.name not in own)}://.*"
+    is_of_others = whole(regex)
     return Rule(
         cel=f"self.protocol != {json.dumps(protocol.name)} || !has(self.destination) || "
-        f"{cel_matches('self.destination', regex)}",
+        f"!{cel_matches('self.destination', regex)}",
         holds=lambda spec: (
             spec["protocol"] != protocol.name
             or "destination" not in spec
-            or fits(spec["destination"])
+            or not is_of_others(spec["destination"])
         ),
         field="destination",
         message=f"has a scheme that {protocol.name} does not have",
@@ -350,12 +353,13 @@ URL_SOURCE_RULES = (
     ),
 )
 
+_is_not_secure = whole(NOT_SECURE)
 _is_plain = whole(PLAIN)
 _is_loopback = whole(LOOPBACK)
 
 
 def _tls_is_used(spec: JSONObject) -> bool:
-    return "tls" not in spec or not _is_plain(spec.get("destination", ""))
+    return "tls" not in spec or not _is_not_secure(spec.get("destination", ""))
 
 
 def _credentials_stay_secret(spec: JSONObject) -> bool:
@@ -367,7 +371,7 @@ def _credentials_stay_secret(spec: JSONObject) -> bool:
 SECURITY_RULES = (
     Rule(
         cel="!has(self.tls) || !has(self.destination) || "
-        f"!{cel_matches('self.destination', PLAIN)}",
+        f"!{cel_matches('self.destination', NOT_SECURE)}",
         holds=_tls_is_used,
         field="tls",
         message="has no effect on a destination that is not https",

@@ -3,6 +3,7 @@ they say on standard error in the log."""
 
 import asyncio
 import errno
+import logging
 import os
 import shutil
 import signal
@@ -18,6 +19,9 @@ from pillion_sidecar.handlers.plugin.lines import BYTES_PER_SECOND, PluginLog, S
 from pillion_sidecar.handlers.plugin.messages import MessageError
 from pillion_sidecar.handlers.plugin.wire import LinkError, WireOwner
 from pillion_sidecar.handlers.plugin_slots import GRACE_SECONDS
+from pillion_sidecar.settings import PluginEndpoint
+
+logger = logging.getLogger("pillion.plugin")
 
 #: All that a plug-in gets of the deliverer's environment, which may hold secrets.
 KEPT_VARIABLES = frozenset(("PATH", "LANG", "TZ", "HOME"))
@@ -47,6 +51,20 @@ def find_program(program: str, environment: Mapping[str, str]) -> str | None:
         return f"the program {program!r} is not executable"
     where = "" if os.sep in program else f" in PATH ({path})"
     return f"the program {program!r} does not exist{where}"
+
+
+def warn_of_missing_programs(plugins: Mapping[str, PluginEndpoint]) -> None:
+    """Log which programs cannot be run now. Their destinations are held once they are tried."""
+    environment = plugin_environment(os.environ)
+    for name, endpoint in plugins.items():
+        reason = find_program(endpoint.command[0], environment) if endpoint.command else None
+        if reason is not None:
+            logger.warning(
+                "plug-in %s: %s; its destinations are held until it can be run",
+                name,
+                reason,
+                extra={"event": "plugin-missing", "plugin": name, "reason": reason},
+            )
 
 
 @dataclass(frozen=True, slots=True)
