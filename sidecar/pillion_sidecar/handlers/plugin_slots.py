@@ -35,7 +35,8 @@ class LinkSlots:
         self._changed = asyncio.Event()
         self._is_late = False
 
-    def __len__(self) -> int:
+    @property
+    def taken(self) -> int:
         return len(self._held)
 
     def take(self, holder: Holder) -> Callable[[], None] | None:

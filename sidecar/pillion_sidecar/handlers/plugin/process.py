@@ -47,6 +47,8 @@ def find_program(program: str, environment: Mapping[str, str]) -> str | None:
     path = environment.get("PATH", os.defpath)
     if shutil.which(program, path=path) is not None:
         return None
+    if os.path.isdir(program):
+        return f"the program {program!r} is a folder"
     if shutil.which(program, mode=os.F_OK, path=path) is not None:
         return f"the program {program!r} is not executable"
     where = "" if os.sep in program else f" in PATH ({path})"
@@ -90,13 +92,20 @@ class ProcessOpener:
         except asyncio.CancelledError:
             starting.add_done_callback(partial(self._end_unwanted, gone))
             raise
-        except OSError as error:
+        except LinkError:
             gone()
-            raise self._failure(error) from None
+            raise
         wire = ProcessWire(started, owner=owner, gone=gone, timers=self.timers, log=self.log)
         await wire.open()
 
     def _start(self) -> Started:
+        """Raises LinkError."""
+        try:
+            return self._start_process()
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _start_process(self) -> Started:
         process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
@@ -155,8 +164,8 @@ class ProcessWire:
         self._lines = Splitter()
         self._stdin: asyncio.WriteTransport | None = None
         self._outputs: list[asyncio.ReadTransport] = []
-        #: Streams of output that have not ended.
-        self._open_outputs = 2
+        #: Streams of output that have not ended; one that is not wanted has none.
+        self._open_outputs = 0 if owner is None else 2
         self._is_open = False
         self._closed_input = False
         self._ending = False

@@ -1,0 +1,225 @@
+"""Plug-ins for tests: a wire that sends nothing, and small programs."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pillion_cim.schema import load_schema
+from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
+from pillion_sidecar.handlers.plugin.wire import WireOwner
+from pillion_sidecar.handlers.plugin_slots import LinkSlots
+from pillion_sidecar.handlers.registry import HandlerRegistry
+from pillion_sidecar.settings import PluginEndpoint
+from pillion_sidecar.testing import FakeTime
+from support.handlers import delivery
+
+JSON = dict[str, Any]
+#: Not on an event loop, which it would block.
+SCHEMA = load_schema()
+#: Turns of the event loop in which a link has begun to open, and outcomes are told.
+TURNS = 5
+
+
+async def turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+class FakeWire:
+    """Keeps what is written; the test speaks for the plug-in."""
+
+    def __init__(self, owner: WireOwner, gone: Callable[[], None]) -> None:
+        self.owner = owner
+        self.lines: list[JSON] = []
+        self.unsent = 0
+        #: ``at_once``, once it is ended.
+        self.ended: bool | None = None
+        self._gone = gone
+
+    def write(self, line: bytes) -> None:
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        self.lines.append(json.loads(line))
+
+    def end(self, *, at_once: bool) -> None:
+        self.ended = at_once
+        self._gone()
+
+    @property
+    def delivered(self) -> list[int]:
+        """The ids of the commands so far."""
+        return [line["id"] for line in self.lines if line.get("method") == "deliver"]
+
+    def says(self, message: JSON | bytes) -> None:
+        line = message if isinstance(message, bytes) else json.dumps(message).encode()
+        self.owner.wire_received(self, line)
+
+    def answers(self, number: Any, **result: Any) -> None:
+        self.says({"jsonrpc": "2.0", "id": number, "result": result})
+
+    def greets(self, **more: Any) -> None:
+        self.answers(0, protocolVersion=1, name="test", version="1", **more)
+
+    def succeeds(self, number: int) -> None:
+        self.answers(number, outcome="success")
+
+    def breaks(self, reason: str = "it closed the connection") -> None:
+        self.owner.wire_lost(self, reason)
+
+
+class FakeOpener:
+    """Opens a :class:`FakeWire`, unless ``failure`` says why not; with ``waits`` it never does."""
+
+    def __init__(self) -> None:
+        self.wires: list[FakeWire] = []
+        self.failure: Exception | None = None
+        self.waits = False
+        self.begun = 0
+        self.gone = 0
+
+    async def open(self, owner: WireOwner, gone: Callable[[], None]) -> None:
+        def counted() -> None:
+            self.gone += 1
+            gone()
+
+        self.begun += 1
+        try:
+            if self.waits:
+                await asyncio.get_running_loop().create_future()
+            if self.failure is not None:
+                raise self.failure
+        except BaseException:
+            counted()
+            raise
+        wire = FakeWire(owner, counted)
+        self.wires.append(wire)
+        owner.wire_opened(wire)
+
+    @property
+    def wire(self) -> FakeWire:
+        """The newest."""
+        return self.wires[-1]
+
+
+#: The beginning of each program: one that follows the protocol is ``greet(); serve()``.
+PREAMBLE = """\
+import json, os, signal, sys, time
+
+def read():
+    line = sys.stdin.readline()
+    return json.loads(line) if line else None
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+def answer(message, **result):
+    send(id=message["id"], result=result)
+
+def greet(**more):
+    answer(read(), protocolVersion=1, name="test", version="1", **more)
+
+def commands():
+    while (message := read()) is not None and message["method"] != "shutdown":
+        yield message
+
+def serve():
+    for message in commands():
+        answer(message, outcome="success")
+
+def sleep():
+    # Until it is ended.
+    signal.pause()
+
+"""
+
+
+def program(folder: Path, text: str, name: str = "plugin.py") -> PluginEndpoint:
+    """Write a program, and return how it is run."""
+    path = folder / name
+    path.write_text(PREAMBLE + text)
+    return PluginEndpoint(command=(sys.executable, "-I", "-S", str(path)))
+
+
+class NoResolver:
+    async def resolve(self, host: str) -> list[str]:
+        raise AssertionError(host)
+
+
+class Deliveries:
+    """A handler of a plug-in, and the outcomes of its deliveries."""
+
+    def __init__(self, handler: Handler, slots: LinkSlots) -> None:
+        self.handler = handler
+        self.slots = slots
+        self.outcomes: list[DeliveryOutcome] = []
+
+    def send(self, given: Delivery | None = None) -> "asyncio.Future[DeliveryOutcome]":
+        """Begin a delivery."""
+        told: asyncio.Future[DeliveryOutcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: DeliveryOutcome) -> None:
+            self.outcomes.append(outcome)
+            # A second outcome of one delivery would raise.
+            told.set_result(outcome)
+
+        self.handler.deliver(given or delivery(), done)
+        assert not told.done()
+        return told
+
+    async def outcome(self, given: Delivery | None = None) -> DeliveryOutcome:
+        return await self.send(given)
+
+
+def registry(
+    plugins: Mapping[str, PluginEndpoint], *, time: FakeTime, slots: LinkSlots | None = None
+) -> HandlerRegistry:
+    return HandlerRegistry(
+        clock=time,
+        timers=time,
+        resolver=NoResolver(),
+        address_policy=AddressPolicy(),
+        schema=SCHEMA,
+        service_name="default",
+        plugins=plugins,
+        plugin_links=slots,
+    )
+
+
+def plugin_destination(name: str = "a", **given: Any) -> ListenerDestination:
+    values: JSON = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "destination": "plugin://test/path?a=b",
+        "protocol": "Plugin",
+    }
+    return ListenerDestination(**(values | given))
+
+
+@asynccontextmanager
+async def plugged(
+    endpoint: PluginEndpoint, *, time: FakeTime, **given: Any
+) -> AsyncIterator[Deliveries]:
+    """A handler of this plug-in; at the end nothing of it is left."""
+    slots = LinkSlots(timers=time)
+    handlers = registry({"test": endpoint}, time=time, slots=slots)
+    handler = handlers.create_handler(plugin_destination(**given))
+    try:
+        yield Deliveries(handler, slots)
+    finally:
+        handler.close()
+        await all_gone(slots, time)
+
+
+async def all_gone(slots: LinkSlots, time: FakeTime) -> None:
+    """Wait for the ends of all links; signals that are due are sent."""
+    closing = asyncio.create_task(slots.close())
+    await turns()
+    time.advance(2.0)
+    await closing
+    assert slots.taken == 0

@@ -1,0 +1,502 @@
+"""The link to a plug-in, on a wire that sends nothing and time that is moved by hand (S2)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.handlers.plugin.lines import PluginLog
+from pillion_sidecar.handlers.plugin.link import (
+    IDLE_SECONDS,
+    LONGEST_WAIT,
+    MARGIN_SECONDS,
+    MOST_UNASKED,
+    UNASKED_SECONDS,
+    Link,
+    LinkNames,
+)
+from pillion_sidecar.handlers.plugin.messages import initialize_params
+from pillion_sidecar.handlers.plugin.replies import Command
+from pillion_sidecar.handlers.plugin.wire import LinkError
+from pillion_sidecar.handlers.plugin_slots import CLOSING_SECONDS, LinkSlots
+from pillion_sidecar.testing import FakeTime
+from support.plugins import FakeOpener, turns
+
+TIMEOUT = 30.0
+#: Seconds of the link's own time-out (S2.4).
+SILENCE = TIMEOUT + MARGIN_SECONDS
+SUCCESS = DeliveryResult.SUCCESS
+ERROR = DeliveryResult.ERROR
+POST_DELIVERY_ERROR = DeliveryResult.POST_DELIVERY_ERROR
+
+
+class Linked:
+    """A link, its plug-in, and the outcomes of commands by number."""
+
+    def __init__(
+        self, time: FakeTime, *, slots: LinkSlots | None = None, is_hidden: bool = False
+    ) -> None:
+        self.time = time
+        self.opener = FakeOpener()
+        self.slots = slots or LinkSlots(timers=time)
+        self.outcomes: dict[int, DeliveryOutcome] = {}
+        self._sent = 0
+        self.link = Link(
+            opener=self.opener,
+            slots=self.slots,
+            clock=time,
+            timers=time,
+            timeout=TIMEOUT,
+            initialize=initialize_params(
+                destination="a", url="plugin://test/", service="default", timeout=TIMEOUT
+            ),
+            names=LinkNames(plugin="plug-in test", destination="a"),
+            log=PluginLog(plugin="test", destination="a", clock=time, is_hidden=is_hidden),
+            is_hidden=is_hidden,
+        )
+
+    async def send(self, count: int = 1) -> None:
+        """Send commands; their numbers go on from 1."""
+        for _ in range(count):
+            self._sent += 1
+            self.link.send(Command(b"{}", self._done(self._sent)))
+        await turns()
+
+    async def begin(self, count: int = 1, **greeting: Any) -> None:
+        """Send the first commands, and let the plug-in answer ``initialize``."""
+        await self.send(count)
+        self.opener.wire.greets(**greeting)
+
+    def _done(self, number: int) -> Any:
+        def done(outcome: DeliveryOutcome) -> None:
+            assert number not in self.outcomes, "two outcomes of one command"
+            self.outcomes[number] = outcome
+
+        return done
+
+    @property
+    def results(self) -> dict[int, DeliveryResult]:
+        return {number: outcome.result for number, outcome in self.outcomes.items()}
+
+
+@pytest.fixture
+def linked(fake_time: FakeTime) -> Linked:
+    return Linked(fake_time)
+
+
+# ---------------------------------------------------------------------- the cross-link
+
+
+async def test_nothing_is_started_before_the_first_delivery(linked: Linked) -> None:
+    await turns()
+    assert linked.opener.begun == 0
+    await linked.send()
+    assert linked.opener.begun == 1
+
+
+async def test_the_first_message_is_initialize_and_commands_wait_for_its_answer(
+    linked: Linked,
+) -> None:
+    await linked.send(2)
+    wire = linked.opener.wire
+    assert [line["method"] for line in wire.lines] == ["initialize"]
+    assert wire.lines[0]["params"] == {
+        "protocolVersions": [1],
+        "destination": "a",
+        "url": "plugin://test/",
+        "service": "default",
+        "timeout": TIMEOUT,
+    }
+    wire.greets()
+    assert wire.delivered == [1]
+
+
+async def test_a_plug_in_that_does_not_answer_initialize_is_given_up(linked: Linked) -> None:
+    await linked.send(2)
+    linked.time.advance(SILENCE - 0.1)
+    assert linked.outcomes == {}
+    linked.time.advance(0.1)
+    assert linked.results == {1: ERROR, 2: ERROR}
+    assert linked.outcomes[1].detail == "plug-in test: it did not answer initialize within 35 s"
+    assert linked.opener.wire.ended is True
+
+
+async def test_a_start_that_takes_too_long_is_given_up(linked: Linked) -> None:
+    linked.opener.waits = True
+    await linked.send()
+    linked.time.advance(SILENCE)
+    await turns()
+    assert linked.outcomes[1].detail == "plug-in test: it could not be started within 35 s"
+    assert (linked.opener.gone, linked.slots.taken) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("greeting", "words"),
+    [
+        ({"protocolVersion": 2}, "has the protocolVersion 2, and this deliverer offered 1"),
+        ({}, "has the protocolVersion null"),
+        ({"protocolVersion": 1, "inFlight": 6}, "has inFlight 6, and not 1 to 5"),
+        ({"protocolVersion": 1, "inFlight": 0}, "has inFlight 0, and not 1 to 5"),
+        ({"protocolVersion": True}, "has the protocolVersion true"),
+    ],
+)
+async def test_another_version_ends_the_link(
+    linked: Linked, greeting: dict[str, Any], words: str
+) -> None:
+    await linked.send()
+    linked.opener.wire.answers(0, **greeting)
+    assert linked.results == {1: ERROR}
+    assert words in linked.outcomes[1].detail
+    assert linked.opener.wire.ended is True
+
+
+# ---------------------------------------------------------------------- pending and waiting
+
+
+async def test_each_answer_finds_its_command_in_any_order(linked: Linked) -> None:
+    await linked.begin(3, inFlight=3)
+    linked.opener.wire.answers(3, outcome="error", detail="third")
+    linked.opener.wire.answers(1, outcome="fatal", detail="first")
+    linked.opener.wire.succeeds(2)
+    assert linked.results == {3: ERROR, 1: DeliveryResult.FATAL_ERROR, 2: SUCCESS}
+    assert [linked.outcomes[number].detail for number in (1, 2, 3)] == ["first", "", "third"]
+
+
+@pytest.mark.parametrize(
+    ("greeting", "most"), [({}, 1), ({"inFlight": 3}, 3), ({"inFlight": 5}, 5)]
+)
+async def test_so_many_commands_are_pending_and_the_others_wait(
+    linked: Linked, greeting: dict[str, Any], most: int
+) -> None:
+    await linked.begin(7, **greeting)
+    wire = linked.opener.wire
+    assert wire.delivered == list(range(1, most + 1))
+    wire.succeeds(1)
+    assert wire.delivered == list(range(1, most + 2))
+
+
+async def test_what_waits_is_not_timed(linked: Linked) -> None:
+    await linked.begin(4)
+    for number in (1, 2, 3):
+        linked.time.advance(SILENCE - 1)
+        linked.opener.wire.succeeds(number)
+    linked.time.advance(SILENCE - 1)
+    assert linked.results == {1: SUCCESS, 2: SUCCESS, 3: SUCCESS}
+    linked.opener.wire.succeeds(4)
+    assert linked.results[4] is SUCCESS
+
+
+@pytest.mark.parametrize("number", [7, 0, None, "1", True, 1.5])
+async def test_an_answer_with_an_unknown_id_ends_the_link(linked: Linked, number: Any) -> None:
+    await linked.begin()
+    linked.opener.wire.succeeds(number)
+    assert linked.results == {1: POST_DELIVERY_ERROR}
+    assert linked.opener.wire.ended is True
+
+
+async def test_a_second_answer_has_an_unknown_id(linked: Linked) -> None:
+    await linked.begin(2)
+    linked.opener.wire.succeeds(1)
+    linked.opener.wire.succeeds(1)
+    assert linked.results == {1: SUCCESS, 2: POST_DELIVERY_ERROR}
+    assert linked.outcomes[2].detail == "plug-in test: it answered the unknown id '1'"
+
+
+# ---------------------------------------------------------------------- the time-out of the link
+
+
+async def test_silence_while_something_is_pending_ends_the_link(linked: Linked) -> None:
+    await linked.begin(2)
+    linked.time.advance(SILENCE - 0.1)
+    assert linked.outcomes == {}
+    linked.time.advance(0.1)
+    assert linked.results == {1: POST_DELIVERY_ERROR, 2: ERROR}
+    assert linked.outcomes[1].detail == "plug-in test: it sent nothing within 35 s"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "method": "progress"},
+        {"jsonrpc": "2.0", "method": "log", "params": {"level": "info", "message": "works"}},
+        {"jsonrpc": "2.0", "method": "unknown", "params": [1]},
+        {"jsonrpc": "2.0", "method": "ask", "id": 1},
+    ],
+)
+async def test_each_message_resets_the_time_out(linked: Linked, message: dict[str, Any]) -> None:
+    await linked.begin()
+    for _ in range(5):
+        linked.time.advance(SILENCE - 0.1)
+        linked.opener.wire.says(message)
+    assert linked.outcomes == {}
+    linked.time.advance(SILENCE - 0.1)
+    assert linked.outcomes == {}
+    linked.time.advance(0.1)
+    assert linked.results == {1: POST_DELIVERY_ERROR}
+
+
+async def test_silence_is_allowed_while_nothing_is_pending(linked: Linked) -> None:
+    await linked.begin()
+    linked.opener.wire.succeeds(1)
+    linked.time.advance(IDLE_SECONDS - 1)
+    assert linked.opener.wire.ended is None
+    await linked.send()
+    linked.time.advance(SILENCE - 0.1)
+    assert 2 not in linked.outcomes
+    linked.opener.wire.succeeds(2)
+    assert linked.results[2] is SUCCESS
+    assert linked.opener.begun == 1
+
+
+async def test_an_idle_link_is_ended_and_the_next_delivery_starts_another(linked: Linked) -> None:
+    await linked.begin()
+    linked.opener.wire.succeeds(1)
+    linked.time.advance(IDLE_SECONDS)
+    first = linked.opener.wire
+    assert first.ended is False
+    assert first.lines[-1] == {"jsonrpc": "2.0", "method": "shutdown"}
+    assert linked.slots.taken == 0
+    await linked.begin()
+    assert linked.opener.wire is not first
+    assert linked.opener.wire.delivered == [2]
+
+
+# ---------------------------------------------------------------------- link errors
+
+
+async def test_a_hang_up_is_an_error_for_each_command(linked: Linked) -> None:
+    await linked.begin(4, inFlight=2)
+    linked.opener.wire.breaks()
+    assert linked.results == {
+        1: POST_DELIVERY_ERROR,
+        2: POST_DELIVERY_ERROR,
+        3: ERROR,
+        4: ERROR,
+    }
+    assert {outcome.detail for outcome in linked.outcomes.values()} == {
+        "plug-in test: it closed the connection"
+    }
+
+
+async def test_what_was_not_written_whole_was_not_handled(linked: Linked) -> None:
+    await linked.begin(2, inFlight=2)
+    linked.opener.wire.unsent = 1
+    linked.opener.wire.breaks()
+    assert linked.results == {1: POST_DELIVERY_ERROR, 2: ERROR}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"hello", "a line that is not JSON: hello"),
+        (b"", "a line that is not JSON"),
+        (b"\xff\xfe", "a line that is not JSON"),
+        (b"[" * 60_000, "a line that is not JSON: [[[["),
+        (b"[]", "not JSON-RPC 2.0"),
+        (b"7", "not JSON-RPC 2.0"),
+        (b'{"id":1,"result":{}}', "not JSON-RPC 2.0"),
+        (b'{"jsonrpc":"2.0"}', "no message of JSON-RPC 2.0"),
+        (b'{"jsonrpc":"2.0","id":1}', "no message of JSON-RPC 2.0"),
+        (b'{"jsonrpc":"2.0","id":1,"result":{},"error":{}}', "no message of JSON-RPC 2.0"),
+        (b'{"jsonrpc":"2.0","id":{},"result":{}}', "no message of JSON-RPC 2.0"),
+        (b'[{"jsonrpc":"2.0","id":1,"result":{}}]', "not JSON-RPC 2.0"),
+    ],
+)
+async def test_garbage_ends_the_link(linked: Linked, line: bytes, words: str) -> None:
+    await linked.begin()
+    linked.opener.wire.says(line)
+    assert linked.results == {1: POST_DELIVERY_ERROR}
+    assert words in linked.outcomes[1].detail
+    assert len(linked.outcomes[1].detail) < 300
+    assert linked.opener.wire.ended is True
+
+
+async def test_nothing_is_heard_of_a_wire_that_has_ended(linked: Linked) -> None:
+    await linked.begin()
+    linked.opener.wire.breaks()
+    linked.opener.wire.succeeds(1)
+    linked.opener.wire.breaks()
+    assert linked.results == {1: POST_DELIVERY_ERROR}
+
+
+async def test_too_many_messages_that_answer_nothing_end_the_link(linked: Linked) -> None:
+    await linked.begin()
+    progress = {"jsonrpc": "2.0", "method": "progress"}
+    for _ in range(3):
+        linked.time.advance(UNASKED_SECONDS)
+        for _ in range(MOST_UNASKED):
+            linked.opener.wire.says(progress)
+    assert linked.outcomes == {}
+    linked.opener.wire.says(progress)
+    assert linked.results == {1: POST_DELIVERY_ERROR}
+    assert f"more than {MOST_UNASKED} messages" in linked.outcomes[1].detail
+
+
+async def test_a_request_of_the_plug_in_is_refused(linked: Linked) -> None:
+    await linked.begin()
+    linked.opener.wire.says({"jsonrpc": "2.0", "id": "x", "method": "ask"})
+    assert linked.opener.wire.lines[-1]["id"] == "x"
+    assert linked.opener.wire.lines[-1]["error"]["code"] == -32601
+
+
+async def test_a_plug_in_that_does_not_read_is_not_written_to_for_ever(linked: Linked) -> None:
+    await linked.begin()
+    linked.opener.wire.unsent = 32 << 20
+    linked.opener.wire.says({"jsonrpc": "2.0", "id": "x", "method": "ask"})
+    assert "does not read" in linked.outcomes[1].detail
+
+
+async def test_it_starts_again_after_a_wait_that_doubles(linked: Linked) -> None:
+    waits = []
+    for number in range(1, 9):
+        await linked.begin()
+        linked.opener.wire.breaks()
+        await linked.send()
+        refused = linked.outcomes[2 * number]
+        assert refused.result is ERROR
+        assert refused.spends_attempt
+        assert "it closed the connection; it starts again in" in refused.detail
+        assert refused.retry_after is not None
+        waits.append(refused.retry_after)
+        linked.time.advance(refused.retry_after)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, LONGEST_WAIT, LONGEST_WAIT]
+    assert linked.opener.begun == 8
+
+
+async def test_an_answer_to_a_delivery_resets_the_wait(linked: Linked) -> None:
+    for _ in range(3):
+        await linked.begin()
+        linked.opener.wire.breaks()
+        linked.time.advance(LONGEST_WAIT)
+    await linked.begin()
+    linked.opener.wire.succeeds(4)
+    linked.opener.wire.breaks()
+    await linked.send()
+    assert linked.outcomes[5].retry_after == 1.0
+
+
+async def test_a_program_that_cannot_be_run_holds_the_destination(linked: Linked) -> None:
+    linked.opener.failure = LinkError("the program 'a' does not exist", hold=HoldCause.PROTOCOL)
+    await linked.send()
+    assert linked.outcomes[1].hold is HoldCause.PROTOCOL
+    assert linked.outcomes[1].detail == "plug-in test: the program 'a' does not exist"
+    linked.opener.failure = None
+    await linked.begin()
+    linked.opener.wire.succeeds(1)
+    assert linked.results[2] is SUCCESS
+
+
+async def test_a_shortage_of_the_machine_spends_no_attempt(linked: Linked) -> None:
+    linked.opener.failure = LinkError("too many open files", spends_attempt=False)
+    await linked.send()
+    assert linked.results == {1: ERROR}
+    assert not linked.outcomes[1].spends_attempt
+
+
+async def test_a_fault_of_ours_at_a_start_is_an_error(linked: Linked) -> None:
+    linked.opener.failure = RuntimeError("a fault")
+    await linked.send()
+    assert linked.results == {1: ERROR}
+    assert "a fault" in linked.outcomes[1].detail
+
+
+# ---------------------------------------------------------------------- close, and the bound
+
+
+@pytest.mark.parametrize("when", ["opening", "initializing", "pending", "refused"])
+async def test_after_close_there_is_no_outcome(linked: Linked, when: str) -> None:
+    linked.opener.waits = when == "opening"
+    if when in ("opening", "initializing"):
+        await linked.send(2)
+    else:
+        await linked.begin(2)
+    if when == "refused":
+        linked.opener.wire.breaks()
+        linked.outcomes.clear()
+        linked.link.send(Command(b"{}", linked._done(3)))
+    linked.link.close()
+    await turns()
+    if when == "pending":
+        linked.opener.wire.succeeds(1)
+    linked.time.advance(2 * SILENCE)
+    await turns()
+    assert linked.outcomes == {}
+    assert linked.slots.taken == 0
+
+
+async def test_a_link_that_is_closed_before_its_start_leaves_nothing(linked: Linked) -> None:
+    linked.opener.waits = True
+    linked.link.send(Command(b"{}", linked._done(1)))
+    linked.link.close()
+    await turns()
+    assert (linked.opener.begun, linked.opener.gone, linked.slots.taken) == (1, 1, 0)
+
+
+async def test_a_close_within_an_outcome_keeps_the_others_silent(linked: Linked) -> None:
+    told: list[DeliveryOutcome] = []
+
+    def first(outcome: DeliveryOutcome) -> None:
+        told.append(outcome)
+        linked.link.close()
+
+    linked.link.send(Command(b"{}", first))
+    await linked.begin(2, inFlight=3)
+    linked.opener.wire.breaks()
+    assert len(told) == 1
+    assert linked.outcomes == {}
+
+
+async def test_a_deliverer_has_so_many_links_and_an_idle_one_gives_way(
+    fake_time: FakeTime,
+) -> None:
+    slots = LinkSlots(timers=fake_time, most=2)
+    first, second, third = (Linked(fake_time, slots=slots) for _ in range(3))
+    for one in (first, second):
+        await one.begin()
+    await third.send()
+    assert third.results == {1: ERROR}
+    assert not third.outcomes[1].spends_attempt
+    assert "linked already" in third.outcomes[1].detail
+    second.opener.wire.succeeds(1)
+    await third.send()
+    assert second.opener.wire.ended is False
+    assert third.results == {1: ERROR, 2: ERROR}
+    await third.begin()
+    third.opener.wire.succeeds(1)
+    assert third.results[3] is SUCCESS
+    assert first.outcomes == {}
+
+
+async def test_a_stopping_deliverer_waits_for_its_links_but_not_for_ever(
+    fake_time: FakeTime,
+) -> None:
+    slots = LinkSlots(timers=fake_time)
+    give_back = slots.take(Linked(fake_time).link)
+    slots.take(Linked(fake_time).link)
+    assert give_back is not None
+    closing = asyncio.create_task(slots.close())
+    await turns()
+    give_back()
+    await turns()
+    assert not closing.done()
+    fake_time.advance(CLOSING_SECONDS)
+    await closing
+
+
+async def test_of_a_secret_url_nothing_is_shown(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    linked = Linked(fake_time, is_hidden=True)
+    await linked.begin(3)
+    message = {"level": "error", "message": "planted-secret"}
+    linked.opener.wire.says({"jsonrpc": "2.0", "method": "log", "params": message})
+    linked.opener.wire.answers(1, outcome="error", detail="planted-secret")
+    linked.opener.wire.says(
+        {"jsonrpc": "2.0", "id": 2, "error": {"code": 1, "message": "planted-secret"}}
+    )
+    linked.opener.wire.says(b"planted-secret")
+    assert len(linked.outcomes) == 3
+    assert all("in a Secret" in outcome.detail for outcome in linked.outcomes.values())
+    assert "planted-secret" not in str(linked.outcomes)
+    assert "planted-secret" not in caplog.text
