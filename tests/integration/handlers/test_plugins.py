@@ -461,17 +461,6 @@ async def test_a_link_that_is_closed_while_its_program_starts_leaves_no_process(
 
 # ---------------------------------------------------------------------- sockets
 
-SERVER = """
-import socket
-server = socket.socket(socket.AF_UNIX)
-server.bind(sys.argv[1])
-server.listen()
-while True:
-    connection, _ = server.accept()
-    sys.stdin = connection.makefile("r")
-    sys.stdout = connection.makefile("w")
-"""
-
 
 async def serve(path: Path, script: Callable[..., Any]) -> asyncio.Server:
     return await asyncio.start_unix_server(script, str(path))

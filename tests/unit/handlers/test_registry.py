@@ -22,7 +22,7 @@ from pillion_sidecar.handlers.registry import HandlerRegistry, load_factories
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.protocols import Protocol
 from pillion_sidecar.protocols.declaration import http_schemes
-from pillion_sidecar.settings import GatewayEndpoint
+from pillion_sidecar.settings import GatewayEndpoint, PluginEndpoint
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery
 
@@ -43,6 +43,7 @@ def registry(fake_time: FakeTime) -> HandlerRegistry:
         address_policy=AddressPolicy(),
         schema=load_schema(),
         service_name="default",
+        plugins={name: PluginEndpoint(command=("true",)) for name in ("news", "chat")},
     )
 
 
@@ -81,6 +82,22 @@ def test_where_credentials_are_sent_answers_are_not_shown_as_they_are(
         ({"destination": 7}, "no URL", HoldCause.DESTINATION),
         ({"protocol": "SNMP"}, "'SNMP' is not supported", HoldCause.PROTOCOL),
         (
+            {"protocol": "Plugin", "destination": "plugin://mail/a"},
+            "plug-in 'mail' is not declared: start the deliverer with --plugin NAME=COMMAND"
+            " (declared: chat, news)",
+            HoldCause.PROTOCOL,
+        ),
+        (
+            {"protocol": "Plugin", "destination": "plugin://news.secret/", "url_is_secret": True},
+            "the plug-in in its URL is not declared",
+            HoldCause.PROTOCOL,
+        ),
+        (
+            {"protocol": "Plugin", "destination": "http://a.example/"},
+            "is not plugin://NAME",
+            HoldCause.DESTINATION,
+        ),
+        (
             {"credentials": Credentials(bearer_token="a b")},
             "bearer token",
             HoldCause.CREDENTIALS,
@@ -107,6 +124,7 @@ async def test_what_cannot_be_sent_to_holds_its_queue_and_is_told_later(
     outcome = await told
     assert (outcome.result, outcome.hold) == (DeliveryResult.FATAL_ERROR, cause)
     assert words in outcome.detail
+    assert ".secret" not in outcome.detail
     handler.close()
 
 
