@@ -268,6 +268,7 @@ serve()
             POST_DELIVERY_ERROR,
             "it closed its standard output",
         ),
+        ("greet(); os.close(0); sleep()", POST_DELIVERY_ERROR, "it closed its standard input"),
         ("print('Welcome!', flush=True); sleep()", ERROR, "not JSON: Welcome!"),
     ],
 )
