@@ -260,7 +260,8 @@ class Deliverer:
             supervisor.check()
 
     async def _load_first(self) -> None:
-        await asyncio.to_thread(warn_of_missing_programs, self._settings.plugins)
+        if self._settings.plugins:
+            await asyncio.to_thread(warn_of_missing_programs, self._settings.plugins)
         try:
             configuration = await asyncio.to_thread(self._revisions.load)
             await self._take_up(configuration)

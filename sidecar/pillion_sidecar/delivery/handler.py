@@ -74,7 +74,8 @@ class Handler(Protocol):
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         """Begin an attempt and return immediately. Never raises.
 
-        ``done`` is called exactly once, on the event loop, within the destination's time-out. A
+        ``done`` is called exactly once, on the event loop, within the destination's time-out; that
+        of a plug-in begins when it takes the command up (S2.3, S2.5). A
         call-back: a task per attempt would cost a third of the throughput (``docs/decisions/``).
         """
 
