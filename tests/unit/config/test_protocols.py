@@ -49,6 +49,11 @@ def test_protocols_that_take_the_same_have_no_rules() -> None:
             "has a scheme that CIM-XML does not have",
         ),
         (
+            {"protocol": "CloudEvents", "destination": "plugin://a/"},
+            "has a scheme that CloudEvents does not have",
+        ),
+        ({"protocol": "Syslog", "destination": "ftp://a/"}, None),
+        (
             {"protocol": "Syslog", "credentials": {"bearer": {}}},
             "holds bearer, which Syslog cannot send",
         ),
