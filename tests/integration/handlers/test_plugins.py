@@ -14,6 +14,7 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ho
 from pillion_sidecar.handlers.plugin.lines import MOST_LINES, SECONDS
 from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, MESSAGE_LIMIT
 from pillion_sidecar.handlers.plugin_slots import LinkSlots
+from pillion_sidecar.selection import selection_of
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery, indication
@@ -131,6 +132,23 @@ serve()
         "correlated": False,
         "languages": [],
     }
+
+
+async def test_a_delivery_has_the_properties_that_its_filter_lists(
+    fake_time: FakeTime, tmp_path: Path
+) -> None:
+    text = """
+greet()
+for message in commands():
+    names = sorted(message["params"]["indication"]["properties"])
+    answer(message, outcome="error", detail=" ".join(names))
+"""
+    body = b'{"class":"CIM_AlertIndication","properties":{"AlertType":5,"Message":"a"}}'
+    given = indication(body)
+    async with plugged(program(tmp_path, text), time=fake_time) as plug:
+        listed = await plug.outcome(delivery(given, selection=selection_of(["alerttype"])))
+        whole = await plug.outcome(delivery(given))
+    assert (listed.detail, whole.detail) == ("AlertType", "AlertType Message")
 
 
 async def test_several_commands_are_under_way_beside_each_other(

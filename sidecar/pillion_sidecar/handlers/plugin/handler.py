@@ -22,7 +22,7 @@ from pillion_sidecar.handlers.plugin.process import ProcessOpener, plugin_enviro
 from pillion_sidecar.handlers.plugin.replies import Command
 from pillion_sidecar.handlers.plugin.socket import SocketOpener
 from pillion_sidecar.handlers.plugin.wire import Opener
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.settings import PluginEndpoint
 
 #: Bytes of the line around the params.
@@ -42,7 +42,7 @@ class PluginHandler:
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         try:
             params = messages.deliver_params(delivery, timeout=self._timeout)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._refuse(done, f"JSON cannot express this: {error}")
             return
         if len(params) > _MOST_PARAMS:
@@ -54,7 +54,7 @@ class PluginHandler:
             return
         self._link.send(Command(params, done))
 
-    def prepare(self, indication: Indication) -> None:
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
         """Nothing is rendered ahead: the body is sent as it is."""
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.errors import HandlerError
+from pillion_sidecar.handlers.forms import listed_form
 from pillion_sidecar.handlers.http.exchange import RETRY_AFTER_LIMIT
 
 VERSION = 1
@@ -26,6 +27,8 @@ _RESULTS = {
     "error": DeliveryResult.ERROR,
     "fatal": DeliveryResult.FATAL_ERROR,
 }
+#: The name of the kept body with the properties that a filter lists.
+_LISTED = "Plugin"
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder().decode
 
@@ -90,8 +93,10 @@ def initialize_params(*, destination: str, url: str, service: str, timeout: floa
 
 
 def deliver_params(delivery: Delivery, *, timeout: float) -> bytes:
-    """Raises ValueError for a text that is not UTF-8."""
-    indication = delivery.indication
+    """Raises ValueError for a text that is not UTF-8, or a body that is no instance."""
+    indication, body = delivery.indication, delivery.indication.body
+    if delivery.selection is not None:
+        body = listed_form(indication, _LISTED, delivery.selection, bytes)
     given: dict[str, object] = {
         "timeout": timeout,
         "attempt": delivery.attempt,
@@ -104,7 +109,7 @@ def deliver_params(delivery: Delivery, *, timeout: float) -> bytes:
         given["sequenceContext"] = delivery.sequence_context
         given["sequenceNumber"] = delivery.sequence_number
     # The instance is JSON in one line already.
-    return b'{"indication":%b,%b' % (indication.body, _encode(given)[1:])
+    return b'{"indication":%b,%b' % (body, _encode(given)[1:])
 
 
 # ---------------------------------------------------------------------- from the plug-in
