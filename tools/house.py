@@ -37,6 +37,7 @@ PACKAGES = {
     "spark": "pyspark_pillion",
     "operator": "pillion_operator",
     "cli": "pillion_cli",
+    "plugin": "pillion_plugin",
 }
 WARMING = 3
 #: Frames of these look for changes all the time.

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "queues": "show the destination queues of a deliverer; skip or purge one",
     "drain": "attempt every pending delivery now, and wait until nothing is pending",
     "wait": "wait until a deliverer has started",
+    "plugin": "run a script as a plug-in; check a plug-in",
     "journal": "inspect, verify or export a deliverer's journal; list its discards",
     "why-not": "explain why a pod has no sidecar",
     "check": "check that Pillion works in a cluster, from the resources to a listener",
@@ -62,7 +63,10 @@ class Command(Protocol):
 
 
 class Parser(argparse.ArgumentParser):
-    """Accepts no abbreviations, and reports a wrong command line in one line."""
+    """Accepts no abbreviations, and reports a wrong command line in one line.
+
+    A command that takes a program after ``--`` declares it by ``set_defaults(program=[])``.
+    """
 
     def __init__(self, **given: Any) -> None:
         super().__init__(
@@ -74,14 +78,22 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: None = None
     ) -> argparse.Namespace:
+        given = list(sys.argv[1:] if args is None else args)
+        program: list[str] = []
+        if self.get_default("program") is not None and "--" in given:
+            # Before argparse, which would remove a later -- of the program's own.
+            end = given.index("--")
+            given, program = given[:end], given[end + 1 :]
         # Before argparse, which would report a missing option instead of a misspelt one.
-        for name in self._unknown_options(sys.argv[1:] if args is None else args):
+        for name in self._unknown_options(given):
             meant = self._meant(name)
             hint = f": did you mean {meant}?" if meant else ""
             self.error(f"unrecognized arguments: {name}{hint}")
-        found, unknown = self.parse_known_args(args, namespace)
+        found, unknown = self.parse_known_args(given, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if program:
+            found.program = program
         return found
 
     def _unknown_options(self, args: Sequence[str]) -> Iterator[str]:

@@ -39,6 +39,7 @@ DELIVERER = Recipe(
         "cim",
         "cli",
         "operator",
+        "plugin",
         "sidecar",
         "spark",
     ),

@@ -37,9 +37,11 @@ ALLOWED = {
         "kubernetes",
         "prometheus_client",
     },
+    "pillion_plugin": set(),
     "pillion_cli": {
         "pillion_cim",
         "pillion_operator",
+        "pillion_plugin",
         "pillion_sidecar",
         "pyspark_pillion",
         "aiohttp",

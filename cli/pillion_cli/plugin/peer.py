@@ -1,0 +1,293 @@
+"""The deliverer's end of a link, for ``pillion plugin check``: one thread, and every wait ends."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pillion_sidecar.config.problems import escape_controls
+
+#: Bytes of a line from a plug-in, without its end.
+ANSWER_LIMIT = 64 * 1024
+#: Bytes that have come and were not expected.
+_UNREAD_LIMIT = 16 * ANSWER_LIMIT
+#: Characters of what came that are shown.
+_SHOWN = 300
+_CHUNK = 65_536
+#: Of the deliverer's environment a plug-in gets these, and PILLION_PLUGIN_….
+VARIABLES = ("PATH", "LANG", "TZ", "HOME")
+PREFIX = "PILLION_PLUGIN_"
+
+
+class CheckFailed(Exception):
+    def __init__(self, *, expected: str, came: str) -> None:
+        super().__init__(f"expected {expected}; came {came}")
+
+
+class _Limit(NamedTuple):
+    seconds: float
+    #: By the clock.
+    end: float
+
+
+class Peer(Protocol):
+    """One link."""
+
+    #: Descriptors that do not block. ``writing`` is None once the input has ended.
+    reading: int
+    writing: int | None
+
+    def end_input(self) -> None: ...
+
+    def how_it_ended(self, within: float) -> str | None:
+        """After the end of the output; None if it still runs."""
+
+    def close(self) -> None:
+        """End it in any case."""
+
+
+class ProcessPeer:
+    """Raises OSError."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(os.environ),
+            process_group=0,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.reading = self._process.stdout.fileno()
+        self.writing: int | None = self._process.stdin.fileno()
+        os.set_blocking(self.reading, False)
+        os.set_blocking(self.writing, False)
+
+    def end_input(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self.writing = None
+
+    def how_it_ended(self, within: float) -> str | None:
+        with suppress(subprocess.TimeoutExpired):
+            return f"exit code {self._process.wait(within)}"
+        return None
+
+    def close(self) -> None:
+        if self.writing is not None:
+            self.end_input()
+        # Its group may have more processes; if it was reaped, the group is that of those alone.
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class SocketPeer:
+    """Raises OSError."""
+
+    def __init__(self, path: Path, *, within: float) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(within)
+            self._socket.connect(os.fspath(path))
+        except OSError:
+            self._socket.close()
+            raise
+        self._socket.setblocking(False)
+        self.reading = self._socket.fileno()
+        self.writing: int | None = self.reading
+
+    def end_input(self) -> None:
+        with suppress(OSError):  # it has hung up
+            self._socket.shutdown(socket.SHUT_WR)
+        self.writing = None
+
+    def how_it_ended(self, within: float) -> str | None:
+        return "it hung up"
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def environment(of_deliverer: "os._Environ[str] | dict[str, str]") -> dict[str, str]:
+    """What a plug-in gets of the deliverer's environment."""
+    return {
+        name: value
+        for name, value in of_deliverer.items()
+        if name in VARIABLES or name.startswith(PREFIX)
+    }
+
+
+class Conversation:
+    """Messages over a peer. All methods raise CheckFailed."""
+
+    def __init__(
+        self, peer: Peer, *, within: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``within`` is the longest wait in seconds."""
+        self._peer = peer
+        self._within = within
+        self._monotonic = monotonic
+        self._received = bytearray()
+        self._unsent = memoryview(b"")
+        self._has_ended = False
+        self._id = 0
+
+    def request(self, method: str, params: dict[str, Any]) -> int:
+        """Return its id."""
+        self._id += 1
+        self._send({"jsonrpc": "2.0", "id": self._id, "method": method, "params": params})
+        return self._id
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self.send_line(json.dumps(message, ensure_ascii=False).encode())
+
+    def send_line(self, line: bytes) -> None:
+        """Send it, and receive meanwhile."""
+        self._unsent = memoryview(line + b"\n")
+        expected = f"that it reads a line of {len(line)} bytes"
+        self._until(lambda: not self._unsent, self._limit(None), expected=expected)
+
+    def answer(self, *pending: int | None, within: float | None = None) -> dict[str, Any]:
+        """Return the next answer, which is to one of these ids."""
+        ids = ", ".join("null" if one is None else str(one) for one in pending)
+        expected = f"an answer to id {ids}"
+        limit = self._limit(within)
+        while True:
+            self._until(self._has_line, limit, expected=expected)
+            message = self._message()
+            if "method" in message:
+                self._refuse(message)
+                continue
+            id = message.get("id")
+            if isinstance(id, bool) or id not in pending:
+                raise CheckFailed(expected=expected, came=shown(message))
+            return message
+
+    def quiet(self, seconds: float) -> None:
+        """Make sure that no answer comes within these seconds."""
+        limit = self._limit(seconds)
+        with suppress(_TooLate):
+            while True:
+                self._until(self._has_line_or_end, limit, expected="nothing")
+                if not self._has_line():
+                    return
+                message = self._message()
+                if "method" not in message:
+                    raise CheckFailed(expected="no further answer", came=shown(message))
+
+    def end(self, within: float) -> str:
+        """End the input, and return how the plug-in ended."""
+        self._peer.end_input()
+        expected = f"its end within {within:g} s of the end of input"
+        self._until(lambda: self._has_ended, self._limit(within), expected=expected)
+        found = self._peer.how_it_ended(within)
+        if found is None:
+            raise CheckFailed(expected=expected, came="the end of its output; it still runs")
+        return found
+
+    def _refuse(self, message: dict[str, Any]) -> None:
+        """Answer a request as the deliverer does; a notification is left."""
+        if message.get("id") is not None:
+            failure = {"code": -32601, "message": "a plug-in may call no method"}
+            answer = {"jsonrpc": "2.0", "id": message["id"], "error": failure}
+            self.send_line(json.dumps(answer).encode())
+
+    # ------------------------------------------------------------------ lines
+
+    def _has_line(self) -> bool:
+        return b"\n" in self._received
+
+    def _has_line_or_end(self) -> bool:
+        return self._has_line() or self._has_ended
+
+    def _message(self) -> dict[str, Any]:
+        line, _, rest = self._received.partition(b"\n")
+        self._received = rest
+        try:
+            message = json.loads(line.decode())
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            raise CheckFailed(expected="a line of JSON-RPC 2.0", came=shown_text(bytes(line)))
+        return message
+
+    # ------------------------------------------------------------------ bytes
+
+    def _limit(self, within: float | None) -> _Limit:
+        seconds = self._within if within is None else within
+        return _Limit(seconds, self._monotonic() + seconds)
+
+    def _until(self, condition: Callable[[], bool], limit: _Limit, *, expected: str) -> None:
+        while not condition():
+            left = limit.end - self._monotonic()
+            if self._has_ended:
+                how = self._peer.how_it_ended(max(0.0, left)) or "the end of its output"
+                raise CheckFailed(expected=expected, came=how)
+            if left <= 0:
+                raise _TooLate(expected=expected, came=f"nothing within {limit.seconds:g} s")
+            self._move(left)
+
+    def _move(self, seconds: float) -> None:
+        """Read and write what is possible."""
+        writing = [self._peer.writing] if self._unsent and self._peer.writing is not None else []
+        can_read, can_write, _ = select.select([self._peer.reading], writing, [], seconds)
+        if can_write:
+            self._write(can_write[0])
+        if can_read:
+            self._read(can_read[0])
+
+    def _write(self, descriptor: int) -> None:
+        try:
+            self._unsent = self._unsent[os.write(descriptor, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            # It reads no more; what it has written is read to the end.
+            self._unsent = memoryview(b"")
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        self._has_ended = not chunk
+        self._received += chunk
+        if len(self._received) > _UNREAD_LIMIT:
+            raise CheckFailed(
+                expected="answers alone",
+                came=f"more than {_UNREAD_LIMIT} bytes without being asked",
+            )
+        if len(self._received) > ANSWER_LIMIT and b"\n" not in self._received[: ANSWER_LIMIT + 1]:
+            raise CheckFailed(
+                expected=f"lines of at most {ANSWER_LIMIT} bytes",
+                came=shown_text(bytes(self._received[:_SHOWN])) + "…",
+            )
+
+
+class _TooLate(CheckFailed): ...
+
+
+def shown(message: dict[str, Any]) -> str:
+    return shown_text(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def shown_text(line: bytes) -> str:
+    text = escape_controls(line.decode("utf-8", "backslashreplace"))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

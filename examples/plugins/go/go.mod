@@ -1,0 +1,3 @@
+module pillion.dev/examples/plugin
+
+go 1.21

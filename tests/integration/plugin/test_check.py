@@ -1,0 +1,199 @@
+"""``pillion plugin check`` on plug-ins that do well, and on bad ones."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from pillion_cli.exits import Exit
+from pillion_cli.main import main
+from pillion_cli.plugin.checks import CHECKS, Plan, run_checks
+from pillion_cli.plugin.peer import ProcessPeer, SocketPeer, environment
+from support.small_plugin import GOOD_DELIVER, GOOD_INITIALIZE, small_plugin
+
+
+def failures(command: list[str], *, timeout: float = 5.0) -> dict[str, str]:
+    plan = Plan(
+        connect=lambda: ProcessPeer(command),
+        timeout=timeout,
+        url="plugin://check",
+        margin=timeout,
+        grace=timeout,
+        quiet=0.05,
+    )
+    return {one.check: one.detail for one in run_checks(plan) if not one.passed}
+
+
+def test_a_good_plug_in_passes_each_check_with_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plugin", "check", "--", *small_plugin(tmp_path)]) == Exit.OK
+    lines = capfd.readouterr().out.splitlines()
+    assert lines == [
+        "pass  initialize: small 1, 2 in flight",
+        "pass  one delivery: success",
+        "pass  several in flight: 2 at once: success",
+        "pass  large indication: 3145728 bytes: success",
+        "pass  Unicode: success",
+        "pass  unknown method: error -32601, then success",
+        "pass  unknown notification: no answer, then success",
+        "pass  malformed line: no answer, then success",
+        "pass  short time-out: 0.5 s: success",
+        "pass  shutdown: exit code 0",
+        "pass  end of input: exit code 0",
+    ]
+
+
+def test_a_failed_check_is_told_with_what_was_expected_and_what_came(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = small_plugin(tmp_path, other='result("what?")')
+    code = main(["plugin", "check", "--output", "json", "--", *command])
+    assert code == Exit.FAILED
+    results = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [one["check"] for one in results] == list(CHECKS)
+    assert [one for one in results if not one["passed"]] == [
+        {
+            "check": "unknown method",
+            "passed": False,
+            "detail": "expected an error with code and message; "
+            'came {"jsonrpc": "2.0", "id": 2, "result": "what?"}',
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "came"),
+    [
+        ({"begin": "sys.exit(3)"}, "came exit code 3"),
+        ({"begin": "write('hello\\n')"}, "expected a line of JSON-RPC 2.0; came hello"),
+        ({"begin": "write('x' * 70000)"}, "expected lines of at most 65536 bytes; came xxx"),
+        ({"initialize": "failed(-1, 'no')"}, "expected a result of initialize; came {"),
+        ({"initialize": "result({'protocolVersion': 2})"}, "expected protocolVersion 1; came"),
+        ({"initialize": "result({'protocolVersion': 1})"}, "expected name and version, both"),
+        (
+            {"initialize": GOOD_INITIALIZE.replace('"inFlight": 2', '"inFlight": 6')},
+            "expected inFlight from 1 to 5",
+        ),
+        ({"initialize": "id = 77; " + GOOD_INITIALIZE}, 'expected an answer to id 1; came {"jsonr'),
+        ({"initialize": "write('{\"jsonrpc\":'); os._exit(9)"}, "came exit code 9"),
+    ],
+)
+def test_without_a_good_initialize_the_other_checks_are_not_made(
+    tmp_path: Path, parts: dict[str, str], came: str
+) -> None:
+    ((check, detail),) = failures(small_plugin(tmp_path, **parts)).items()
+    assert check == "initialize"
+    assert came in detail
+
+
+def test_a_plug_in_that_ignores_initialize_fails_in_bounded_time(tmp_path: Path) -> None:
+    found = failures(small_plugin(tmp_path, initialize="pass"), timeout=0.5)
+    assert found == {"initialize": "expected an answer to id 1; came nothing within 1 s"}
+
+
+def test_a_plug_in_that_floods_with_notifications_fails_in_bounded_time(tmp_path: Path) -> None:
+    flood = 'while True: say(method="progress")'
+    found = failures(small_plugin(tmp_path, initialize=flood), timeout=0.5)
+    (detail,) = found.values()
+    assert "expected an answer to id 1" in detail or "without being asked" in detail
+
+
+@pytest.mark.parametrize(
+    ("deliver", "came"),
+    [
+        (f"{GOOD_DELIVER}; {GOOD_DELIVER}", "expected no further answer; came"),
+        ("id += 1; " + GOOD_DELIVER, "expected an answer to id 2; came"),
+        ('result({"outcome": "maybe"})', "expected outcome success, error, fatal; came"),
+        ('result({"outcome": "error", "detail": 1})', "expected detail, a string; came"),
+        ('result({"outcome": "error", "retryAfter": -1})', "expected retryAfter, seconds from 0"),
+        ("os._exit(4)", "expected an answer to id 2; came exit code 4"),
+        ("write('done\\n')", "expected a line of JSON-RPC 2.0; came done"),
+    ],
+)
+def test_a_bad_answer_to_a_delivery_is_found(tmp_path: Path, deliver: str, came: str) -> None:
+    assert came in failures(small_plugin(tmp_path, deliver=deliver))["one delivery"]
+
+
+def test_a_plug_in_that_never_answers_fails_in_bounded_time(tmp_path: Path) -> None:
+    found = failures(small_plugin(tmp_path, deliver="pass"), timeout=0.3)
+    assert found["one delivery"] == "expected an answer to id 2; came nothing within 0.6 s"
+    assert set(found) == set(CHECKS) - {"initialize"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "check", "came"),
+    [
+        ({"malformed": "os._exit(1)"}, "malformed line", "came exit code 1"),
+        ({"malformed": "id = None; result(1)"}, "malformed line", "expected an error with code"),
+        ({"notification": "result(1)"}, "unknown notification", 'came {"jsonrpc": "2.0", "id": nu'),
+        ({"other": "pass"}, "unknown method", "came nothing within"),
+        ({"other": "failed(-1, 'what')"}, "unknown method", "expected error -32601; came"),
+        ({"shutdown": "time.sleep(60)"}, "shutdown", "came nothing within"),
+        ({"end": "time.sleep(60)"}, "end of input", "came nothing within"),
+        ({"end": "os.close(1); time.sleep(60)"}, "end of input", "it still runs"),
+        # A child that keeps the pipe open.
+        ({"begin": "if os.fork() == 0: time.sleep(60)"}, "end of input", "came nothing within"),
+        ({"deliver": f"if len(line) < 65536: {GOOD_DELIVER}"}, "large indication", "came nothing"),
+    ],
+)
+def test_a_bad_day_is_found_by_its_check(
+    tmp_path: Path, parts: dict[str, str], check: str, came: str
+) -> None:
+    assert came in failures(small_plugin(tmp_path, **parts), timeout=1)[check]
+
+
+def test_a_plug_in_that_reads_nothing_fails_in_bounded_time(tmp_path: Path) -> None:
+    # Of the large indication it reads what Python reads ahead.
+    parts = {"deliver": f"{GOOD_DELIVER}; time.sleep(60)"}
+    found = failures(small_plugin(tmp_path, **parts), timeout=0.5)
+    assert "one delivery" not in found
+    assert "several in flight" in found
+
+
+def test_progress_a_log_and_a_request_of_the_plug_in_are_taken(tmp_path: Path) -> None:
+    deliver = (
+        'say(method="progress"); say(method="log", params={"level": "info", "message": "x"}); '
+        f'say(id="own", method="ask"); {GOOD_DELIVER}'
+    )
+    refused = 'assert message["error"]["code"] == -32601'
+    assert failures(small_plugin(tmp_path, deliver=deliver, other=refused)).keys() <= {
+        "unknown method"
+    }
+
+
+def test_a_socket_that_nobody_serves_fails_with_the_cause(tmp_path: Path) -> None:
+    plan = Plan(
+        connect=lambda: SocketPeer(tmp_path / "none.sock", within=1), timeout=1, url="plugin://x"
+    )
+    (result,) = run_checks(plan)
+    assert result.as_text() == "FAIL  initialize: expected a link; came No such file or directory"
+
+
+def test_a_socket_that_hangs_up_fails_with_the_cause(tmp_path: Path) -> None:
+    path = tmp_path / "plug.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        peer = SocketPeer(path, within=5)
+        connection, _ = listening.accept()
+        connection.close()
+        plan = Plan(connect=lambda: peer, timeout=5, url="plugin://x")
+        (result,) = run_checks(plan)
+    assert result.as_text() == ("FAIL  initialize: expected an answer to id 1; came it hung up")
+
+
+def test_a_plug_in_gets_little_of_the_environment() -> None:
+    given = {"PATH": "/bin", "TOKEN": "secret", "PILLION_PLUGIN_X": "1", "PILLION_TOKEN": "secret"}
+    assert environment(given) == {"PATH": "/bin", "PILLION_PLUGIN_X": "1"}
+
+
+def test_the_command_may_have_options_and_dashes_of_its_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = [*small_plugin(tmp_path, begin='assert sys.argv[1:] == ["--", "-x", "--help"]')]
+    assert main(["plugin", "check", "--", *program, "--", "-x", "--help"]) == Exit.OK
+    assert "FAIL" not in capfd.readouterr().out
+    assert sys.executable == program[0]
