@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import NoReturn
@@ -47,26 +47,28 @@ class CommandError(CLIError):
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def ended_by_signals(first: Callable[[], None] | None = None) -> Iterator[None]:
     """Exit with code 0 at SIGTERM, SIGHUP and Ctrl-C, until another handler is set. An ignored
-    signal, such as SIGHUP under ``nohup``, stays ignored."""
+    signal, such as SIGHUP under ``nohup``, stays ignored. ``first`` is called before the exit."""
+
+    def end(_number: int, _frame: object) -> NoReturn:
+        if first is not None:
+            first()
+        # No exception: an import in progress may catch it.
+        os._exit(Exit.OK)
+
     before = {
         number: signal.getsignal(number)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     for number in before:
-        signal.signal(number, _end)
+        signal.signal(number, end)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _end(_number: int, _frame: object) -> NoReturn:
-    # No exception: an import in progress may catch it.
-    os._exit(Exit.OK)
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """``pillion plugin``: scripts as plug-ins, and a check of plug-ins."""
 
 import argparse
-import os
 import shutil
-import signal
 from pathlib import Path
 
 from pillion_cli.arguments import Options, add_output_argument, seconds_from, whole_number
-from pillion_cli.exits import CommandError, Exit
+from pillion_cli.exits import CommandError, Exit, ended_by_signals
 
 HELP = """
 Help to write plug-ins: programs that deliver indications for a deliverer.
@@ -91,21 +89,15 @@ def _exec(args: argparse.Namespace) -> int:
     from pillion_plugin import run as run_plugin
 
     scripts = Scripts(args.program)
-
-    def end(_number: int, _frame: object) -> None:
-        scripts.end_all()
-        os._exit(Exit.OK)
-
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, end)
     try:
-        run_plugin(
-            scripts.deliver,
-            name=f"pillion plugin exec {Path(args.program[0]).name}",
-            version=metadata.version("pillion"),
-            in_flight=args.in_flight or 1,
-            socket=args.socket,
-        )
+        with ended_by_signals(scripts.end_all):
+            run_plugin(
+                scripts.deliver,
+                name=f"pillion plugin exec {Path(args.program[0]).name}",
+                version=metadata.version("pillion"),
+                in_flight=args.in_flight or 1,
+                socket=args.socket,
+            )
     except OSError as failure:
         raise CommandError(f"--socket: {failure.strerror or failure}") from failure
     finally:
