@@ -10,24 +10,21 @@ LONGEST_TIMEOUT = 86_400.0
 
 
 class Refused(Exception):
-    """The indication is refused, and another attempt is of no use.
-
-    ``indication_only``: the same destination may accept the next indication.
-    """
-
-    def __init__(self, detail: str, *, indication_only: bool = False) -> None:
-        super().__init__(detail)
-        self.indication_only = indication_only
+    """The indication can never be delivered: it is discarded at once."""
 
 
 class Retry(Exception):
-    """The attempt failed. ``after``: the next one makes sense after so many seconds."""
+    """The attempt failed. ``after``: the next one makes sense after so many seconds.
+    ``indication_only``: the fault is this indication's, and the next one may succeed."""
 
-    def __init__(self, detail: str, *, after: float | None = None) -> None:
+    def __init__(
+        self, detail: str, *, after: float | None = None, indication_only: bool = False
+    ) -> None:
         if after is not None and not (math.isfinite(after) and after >= 0):
             raise ValueError(f"after: {after!r} is not a number of seconds; use 0 or more")
         super().__init__(detail)
         self.after = after
+        self.indication_only = indication_only
 
 
 class ParameterError(Exception):

@@ -252,11 +252,14 @@ def _outcome(deliver: Deliver, delivery: Delivery) -> dict[str, Any]:
     try:
         deliver(delivery)
     except Refused as refused:
-        value: dict[str, Any] = {"outcome": "fatal", "detail": messages.one_line(str(refused))}
-        return value | ({"refusesIndication": True} if refused.indication_only else {})
+        return {"outcome": "fatal", "detail": messages.one_line(str(refused))}
     except Retry as retry:
         value = _failed(str(retry))
-        return value if retry.after is None else value | {"retryAfter": retry.after}
+        if retry.after is not None:
+            value["retryAfter"] = retry.after
+        if retry.indication_only:
+            value["refusesIndication"] = True
+        return value
     except BaseException as failure:  # noqa: BLE001 - whatever it is, the command is answered
         traceback.print_exc(file=sys.stderr)
         text = str(failure)

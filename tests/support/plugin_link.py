@@ -10,7 +10,7 @@ from pillion_plugin import Delivery
 from pillion_plugin.link import Deliver, Link, Plugin
 
 #: Seconds; never decides.
-PATIENCE = 20
+PATIENCE = 10
 
 
 class ManualClock:
@@ -56,6 +56,7 @@ class Gates:
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._results: dict[str, queue.SimpleQueue[Exception | None]] = {}
         self._lock = threading.Lock()
+        self._is_open = False
 
     def __call__(self, delivery: Delivery) -> None:
         self._taken.put(delivery)
@@ -70,9 +71,20 @@ class Gates:
     def let(self, identifier: str, result: Exception | None = None) -> None:
         self._of(identifier).put(result)
 
+    def open(self) -> None:
+        """Let every command go, also those to come."""
+        with self._lock:
+            self._is_open = True
+            for result in self._results.values():
+                result.put(None)
+
     def _of(self, identifier: str) -> "queue.SimpleQueue[Exception | None]":
         with self._lock:
-            return self._results.setdefault(identifier, queue.SimpleQueue())
+            if identifier not in self._results:
+                self._results[identifier] = queue.SimpleQueue()
+                if self._is_open:
+                    self._results[identifier].put(None)
+            return self._results[identifier]
 
 
 def deliver_params(identifier: str = "1", *, timeout: float = 10.0, **more: Any) -> dict[str, Any]:
@@ -106,7 +118,7 @@ class Linked:
         self.is_cut = False
         plugin = Plugin(deliver=deliver, name="example", version="1.2", in_flight=in_flight)
         self._link = Link(plugin, write=self._write, clock=self.clock)
-        self._thread = threading.Thread(target=self._link.serve, args=(self._came(),))
+        self._thread = threading.Thread(target=self._link.serve, args=(self._came(),), daemon=True)
 
     def __enter__(self) -> "Linked":
         self._thread.start()
@@ -114,7 +126,6 @@ class Linked:
 
     def __exit__(self, *_: object) -> None:
         self.end()
-        self._link.join()
 
     def _came(self) -> Iterator[bytes]:
         while (line := self._lines.get()) is not None:

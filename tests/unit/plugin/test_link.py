@@ -19,6 +19,7 @@ def two(gates: Gates) -> Iterator[Linked]:
     with Linked(gates, in_flight=2) as link:
         link.initialize()
         yield link
+        gates.open()
 
 
 @pytest.fixture
@@ -26,6 +27,7 @@ def one(gates: Gates) -> Iterator[Linked]:
     with Linked(gates) as link:
         link.initialize()
         yield link
+        gates.open()
 
 
 def outcome_of(answer: dict[str, object], id: int) -> dict[str, object]:
@@ -58,8 +60,8 @@ def test_a_function_gets_all_of_a_delivery() -> None:
     [
         (Refused("no such team"), {"outcome": "fatal", "detail": "no such team"}),
         (
-            Refused("too long", indication_only=True),
-            {"outcome": "fatal", "detail": "too long", "refusesIndication": True},
+            Retry("too long", indication_only=True),
+            {"outcome": "error", "detail": "too long", "refusesIndication": True},
         ),
         (Retry("busy"), {"outcome": "error", "detail": "busy"}),
         (Retry("busy", after=3), {"outcome": "error", "detail": "busy", "retryAfter": 3}),
