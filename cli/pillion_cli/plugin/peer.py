@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import time
@@ -12,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from pillion_cli.plugin.processes import exit_code, kill_group
 from pillion_sidecar.config.problems import escape_controls
 
 #: Bytes of a line from a plug-in, without its end.
@@ -78,16 +78,17 @@ class ProcessPeer:
         self.writing = None
 
     def how_it_ended(self, within: float) -> str | None:
-        with suppress(subprocess.TimeoutExpired):
-            return f"exit code {self._process.wait(within)}"
-        return None
+        handle = os.pidfd_open(self._process.pid)
+        try:
+            has_ended, _, _ = select.select([handle], [], [], within)
+        finally:
+            os.close(handle)
+        return f"exit code {exit_code(self._process.pid)}" if has_ended else None
 
     def close(self) -> None:
         if self.writing is not None:
             self.end_input()
-        # Its group may have more processes; if it was reaped, the group is that of those alone.
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        kill_group(self._process.pid)
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()

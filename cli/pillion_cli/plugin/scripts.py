@@ -9,14 +9,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from threading import Lock
 
+from pillion_cli.plugin.processes import exit_code, kill_group, signal_group
 from pillion_plugin import Delivery, Refused, Retry
 
-#: sysexits.h: EX_DATAERR and EX_TEMPFAIL.
+#: EX_DATAERR of sysexits.h.
 FATAL = 65
-ERROR = 75
 #: Characters of an environment variable.
 VALUE_LIMIT = 4096
 #: The time of a command that its process has. The rest is for ending it, so that the next command
@@ -81,7 +80,7 @@ class Scripts:
         """End what the process has left in its group, and reap it."""
         with self._lock:
             # Before it is reaped: its number is not given to another process until then.
-            _kill(process.pid, signal.SIGKILL)
+            kill_group(process.pid)
             process.wait()
             self._running.discard(process.pid)
         assert process.stderr is not None
@@ -92,7 +91,7 @@ class Scripts:
         with self._lock:
             self._is_ended = True
             for group in self._running:
-                _kill(group, signal.SIGKILL)
+                kill_group(group)
 
 
 class _Run:
@@ -134,9 +133,7 @@ class _Run:
                 self._follow(selector, handle)
         finally:
             os.close(handle)
-        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        assert ended is not None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return exit_code(self._process.pid)
 
     def _follow(self, selector: selectors.BaseSelector, handle: int) -> None:
         while True:
@@ -147,7 +144,7 @@ class _Run:
                 break
             while self._stages and self._stages[0][0] <= self._monotonic():
                 self.timed_out = True
-                _kill(self._process.pid, self._stages.pop(0)[1])
+                signal_group(self._process.pid, self._stages.pop(0)[1])
         # What a pipe holds: others of the group may still write.
         self._read()
 
@@ -202,8 +199,3 @@ def _conclude(code: int, run: _Run) -> None:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         raise Retry(f"ended by {name}: {detail}" if detail else f"ended by {name}")
     raise Retry(detail or f"exit code {code}")
-
-
-def _kill(group: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # it has ended; a zombie on some systems
-        os.killpg(group, number)

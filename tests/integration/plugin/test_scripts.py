@@ -150,8 +150,7 @@ def line(method: str, params: Any, id: int) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_plug_in_and_its_scripts(tmp_path: Path, number: int) -> None:
+def test_sigterm_ends_the_plug_in_and_its_scripts(tmp_path: Path) -> None:
     held = held_by(tmp_path / "fifo")
     script = f"exec 9>{tmp_path}/fifo; echo started >&9; sleep 60"
     command = [*PILLION, "plugin", "exec", "--", "sh", "-c", script]
@@ -163,7 +162,7 @@ def test_a_signal_ends_the_plug_in_and_its_scripts(tmp_path: Path, number: int) 
         process.stdin.flush()
         with (tmp_path / "fifo").open() as started:
             assert started.readline() == "started\n"
-        process.send_signal(number)
+        process.terminate()
         assert process.wait(20) == 0
     assert wait_for_end(held) == b""
 
