@@ -20,6 +20,8 @@ from pillion_plugin.messages import MESSAGE_LIMIT
 
 #: Links of one socket: as many as a deliverer has at most. Each has in_flight + 2 threads.
 MOST_LINKS = 64
+#: The path of the socket, if the program gives none.
+SOCKET_VARIABLE = "PILLION_PLUGIN_SOCKET"
 
 
 def run(
@@ -30,8 +32,9 @@ def run(
     in_flight: int = 1,
     socket: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve a deliverer on standard input and output until it ends the link; or, with ``socket``,
-    any number of deliverers and destinations on a Unix socket, until the process is ended.
+    """Serve a deliverer on standard input and output until it ends the link; or, with ``socket``
+    or $PILLION_PLUGIN_SOCKET, as the operator sets it in the pods of gateways, any number of
+    deliverers and destinations on a Unix socket, until the process is ended.
 
     ``deliver`` is called in a thread: up to ``in_flight`` (1 to 5) at once on each link. With
     standard input and output, all that the program prints goes to standard error, since standard
@@ -40,13 +43,14 @@ def run(
     Raises ValueError, and OSError for a socket that cannot be made.
     """
     plugin = Plugin(deliver=deliver, name=name, version=version, in_flight=in_flight)
-    if socket is None:
+    path = socket or os.environ.get(SOCKET_VARIABLE)
+    if not path:
         commands, answers = _own_streams()
         with commands, answers:
             link = Link(plugin, write=partial(_write_all, answers), clock=SystemClock())
             link.serve(read_lines(commands))
     else:
-        with SocketServer(plugin, Path(socket), clock=SystemClock()) as server:
+        with SocketServer(plugin, Path(path), clock=SystemClock(), is_shared=not socket) as server:
             server.serve()
 
 
@@ -86,9 +90,15 @@ def _own_streams() -> tuple[BinaryIO, FileIO]:
 
 
 class SocketServer:
-    """Serves links on a Unix socket, each in a thread of its own. Raises OSError."""
+    """Serves links on a Unix socket, each in a thread of its own. Raises OSError.
 
-    def __init__(self, plugin: Plugin, path: Path, *, clock: Clock) -> None:
+    ``is_shared``: any user may connect. The operator's folder is that of one pod, where deliverer
+    and plug-in may run as different users.
+    """
+
+    def __init__(
+        self, plugin: Plugin, path: Path, *, clock: Clock, is_shared: bool = False
+    ) -> None:
         self._plugin = plugin
         self._path = path
         self._clock = clock
@@ -96,7 +106,7 @@ class SocketServer:
         #: Each with whether it has ended; its threads may not have.
         self._links: dict[Socket, Event] = {}
         self._is_closed = False
-        self._listening = _listen(path)
+        self._listening = _listen(path, is_shared=is_shared)
 
     def __enter__(self) -> "SocketServer":
         return self
@@ -151,11 +161,13 @@ class SocketServer:
             ended.wait()
 
 
-def _listen(path: Path) -> Socket:
+def _listen(path: Path, *, is_shared: bool) -> Socket:
     listening = Socket(AF_UNIX, SOCK_STREAM)
     try:
         _remove_stale(path)
         listening.bind(os.fspath(path))
+        if is_shared:
+            path.chmod(0o666)
         listening.listen()
     except OSError as failure:
         listening.close()

@@ -40,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(program=[])
     parser.add_argument("action", choices=ACTIONS, help="action")
     options = Options(parser)
-    options.file("--socket FILE", "serve, or check, on this Unix socket")
+    options.file(
+        "--socket FILE",
+        "exec: serve this Unix socket [$PILLION_PLUGIN_SOCKET]; check: that of a running plug-in",
+    )
     options.value(
         "--in-flight NUMBER",
         "exec: processes at once on a link, from 1 to 5 [1]",

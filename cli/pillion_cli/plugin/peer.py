@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pillion_cli.plugin.processes import exit_code, kill_group
+from pillion_plugin.serving import SOCKET_VARIABLE
 from pillion_sidecar.config.problems import escape_controls
 
 #: Bytes of a line from a plug-in, without its end.
@@ -122,11 +123,12 @@ class SocketPeer:
 
 
 def environment(of_deliverer: "os._Environ[str] | dict[str, str]") -> dict[str, str]:
-    """What a plug-in gets of the deliverer's environment."""
+    """What a plug-in gets of the deliverer's environment. A plug-in that is a process serves no
+    socket."""
     return {
         name: value
         for name, value in of_deliverer.items()
-        if name in VARIABLES or name.startswith(PREFIX)
+        if name in VARIABLES or (name.startswith(PREFIX) and name != SOCKET_VARIABLE)
     }
 
 

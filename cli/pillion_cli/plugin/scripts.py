@@ -6,7 +6,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -45,8 +44,9 @@ class Scripts:
     def deliver(self, delivery: Delivery) -> None:
         """Raises Refused and Retry."""
         start = self._monotonic()
-        with tempfile.TemporaryFile() as params:
-            # A file and no pipe: a script that reads nothing blocks nobody.
+        # A file and no pipe: a script that reads nothing blocks nobody. In memory: a container may
+        # have no folder to write to.
+        with open(os.memfd_create("delivery"), "w+b") as params:
             params.write(json.dumps(delivery.params).encode("ascii") + b"\n")
             params.seek(0)
             try:

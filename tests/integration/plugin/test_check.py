@@ -190,6 +190,7 @@ def test_a_socket_that_hangs_up_fails_with_the_cause(tmp_path: Path) -> None:
 
 def test_a_plug_in_gets_little_of_the_environment() -> None:
     given = {"PATH": "/bin", "TOKEN": "secret", "PILLION_PLUGIN_X": "1", "PILLION_TOKEN": "secret"}
+    given["PILLION_PLUGIN_SOCKET"] = "/run/plug.sock"
     assert environment(given) == {"PATH": "/bin", "PILLION_PLUGIN_X": "1"}
 
 

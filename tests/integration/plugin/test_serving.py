@@ -1,6 +1,7 @@
 """The helper in real processes and on real sockets."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -122,6 +123,35 @@ def test_a_plug_in_on_a_socket_passes_the_checks(tmp_path: Path) -> None:
         results = list(run_checks(plan))
     assert [one.as_text() for one in results if not one.passed] == []
     assert len(results) == 11
+
+
+def test_a_program_without_a_socket_of_its_own_serves_that_of_its_environment(
+    tmp_path: Path,
+) -> None:
+    missing = tmp_path / "none" / "plug.sock"
+    ended = subprocess.run(
+        [sys.executable, "-c", "from pillion_plugin import run\nrun(print, name='x')"],
+        env=os.environ | {"PILLION_PLUGIN_SOCKET": str(missing)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert ended.returncode == 1
+    assert f"cannot listen on the socket {missing}" in ended.stderr
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_any_user_may_connect_to_the_socket_of_a_pod_alone(tmp_path: Path, is_shared: bool) -> None:
+    path, plugin = tmp_path / "plug.sock", Plugin(deliver=print, name="x")
+    before = os.umask(0o022)
+    try:
+        server = SocketServer(plugin, path, clock=SystemClock(), is_shared=is_shared)
+    finally:
+        os.umask(before)
+    with server:
+        assert path.stat().st_mode & 0o777 == (0o666 if is_shared else 0o755)
 
 
 def test_links_of_a_socket_are_served_beside_each_other(tmp_path: Path) -> None:
