@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench_end_to_end import line
-
+from benchmarks.bench_end_to_end import line
 from support.bench import Sidecar, nginx, report, resource, sidecar, write_resources
 
 COUNT = 5_000
