@@ -53,6 +53,17 @@ def test_the_deliverer_gets_the_secret_and_nobody_else_the_url(
     assert (found.destination, found.fault) == (URL, None)
 
 
+def test_the_url_that_stands_for_it_is_one_of_its_protocol(judge: Judge, tmp_path: Path) -> None:
+    plugin = destination(protocol="Plugin")
+    shop = Shop((service(), filter_of(), plugin, subscription()), judge)
+    evaluation = shop.evaluated("default")
+    assert spec(evaluation, DESTINATION)["destination"] == "plugin://withheld.invalid/"
+    found = loaded(evaluation, "default", tmp_path).destinations["d"]
+    assert found.suspended
+    assert found.fault is None
+    assert found.url_is_hidden
+
+
 @pytest.mark.parametrize("held", [(), (secret("hook", other="eA=="),), (hook("planted"),)])
 def test_a_secret_that_is_missing_or_wrong_suspends_the_destination(
     judge: Judge, tmp_path: Path, held: tuple[dict[str, Any], ...]
