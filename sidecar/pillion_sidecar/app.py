@@ -448,6 +448,8 @@ class Deliverer:
             self._held_back.close()
             self._undeclared.close()
             self._poster.close()
+            if self._handlers is not None:
+                self._handlers.close()
             await self._resolver.close()
             self._folder.close()
             self._loop_timers.close()
@@ -519,6 +521,7 @@ class Deliverer:
             service_name=service_name,
             gateway=self._settings.gateway,
             outgoing=self._outgoing,
+            delivery_folder=self._settings.delivery_folder,
             plugins=self._settings.plugins,
             plugin_links=self._plugin_links,
         )

@@ -71,5 +71,7 @@ class Settings:
     maximum_destinations: int = 10_000
     #: Name servers (``IP`` or ``IP:PORT``) instead of the system's.
     nameservers: tuple[str, ...] = ()
+    #: The folder of the files that destinations with protocol File write; None: they are held.
+    delivery_folder: Path | None = None
     #: The plug-ins that destinations may name.
     plugins: Mapping[str, PluginEndpoint] = field(default_factory=dict)

@@ -346,6 +346,59 @@ _DESTINATION_CASES = (
     ),
 )
 
+_SYSLOG = {"destination": "syslogs://host", "protocol": "Syslog"}
+_FILE = {"destination": "file:///alerts.ndjson", "protocol": "File"}
+
+
+def _form(says: str, of: JSON, refused: str, mended: str) -> Case:
+    return _destination(
+        "destination", says, {"destination": refused}, {"destination": mended}, of=of
+    )
+
+
+def _cannot_send(of: JSON, kind: str) -> Case:
+    secret = {"credentials": {kind: {"secretRef": {"name": "a"}}}}
+    return _destination("credentials", f"holds {kind}, which {of['protocol']}", secret, {}, of=of)
+
+
+def _syslog(field: str, says: str, refused: str, mended: str) -> Case:
+    return _destination(
+        f"syslog.{field}",
+        says,
+        {"syslog": {field: refused}},
+        {"syslog": {field: mended}},
+        of=_SYSLOG,
+    )
+
+
+#: Of the protocols that are not HTTP.
+_PROTOCOL_CASES = (
+    *(
+        _form(f"has a scheme that {name} does not have", {"protocol": name}, wrong, right)
+        for name, wrong, right in (
+            ("CIM-XML", "syslog://host", "http://host"),
+            ("CloudEvents", "file:///alerts.ndjson", "https://host"),
+            ("Syslog", "https://host", "syslogs://host"),
+            ("File", "https://host", "file:///alerts.ndjson"),
+        )
+    ),
+    _form("has a path or a query", _SYSLOG, "syslog://host/a", "syslog://host:601/"),
+    _form("names nothing", _FILE, "file:////etc", "file:///etc"),
+    _form("names no file", _FILE, "file:///a/b", "file:///a.b"),
+    _form("names no file", _FILE, "file:///alerts.1", "file:///alerts.1b"),
+    _form("names a file with more", _FILE, f"file:///{201 * 'a'}", f"file:///{200 * 'a'}"),
+    # A written URL would break the rule about TLS, too.
+    *(
+        _cannot_send(of, kind)
+        for of in (_SYSLOG, {"protocol": "File", "destinationFrom": _url_in("a")})
+        for kind in ("basic", "bearer")
+    ),
+    _syslog("appName", "is not an APP-NAME", "a b", "a-b"),
+    _syslog("structuredDataId", "is not NAME@NUMBER", "alerts", "alerts@12345"),
+    _destination("syslog", "has options of protocol Syslog", {"syslog": {}}, {}),
+    _destination("file", "has options of protocol File", {"file": {}}, {}),
+)
+
 _QUERY = {"query": "SELECT * FROM CIM_AlertIndication"}
 
 _FILTER_CASES = (
@@ -453,6 +506,7 @@ CASES = (
     *TEMPLATE_CASES,
     *_SERVICE_CASES,
     *_DESTINATION_CASES,
+    *_PROTOCOL_CASES,
     *_FILTER_CASES,
     *_SUBSCRIPTION_CASES,
 )

@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -170,6 +170,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "store accepted indications in this folder until they are delivered; it is created if "
         "its parent exists [in memory]",
     )
+    _add_delivery_folder(options)
     options.value("--service NAME", "IndicationService to run [the only one in the folder]")
     options.value(
         "--intake HOST:PORT",
@@ -221,6 +222,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_gateway_arguments(options)
     add_logging_arguments(options)
+
+
+def _add_delivery_folder(options: Options) -> None:
+    options.file(
+        "--delivery-folder DIR",
+        "write the files of destinations with protocol File into this folder, which exists "
+        "[such destinations are held]",
+    )
 
 
 def address(text: str) -> Address:
@@ -290,15 +299,27 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def _keep_apart(journal: Path | None, resources: Path) -> None:
-    """Refuse one folder for both: the resource folder may be replaced as a whole."""
-    if journal is not None and journal.resolve() == resources.resolve():
-        text = f"--journal {journal} is the folder of --resources: name another one"
-        raise CommandError(text, code=Exit.USAGE)
+def _keep_apart(folders: Mapping[str, Path | None]) -> None:
+    """Refuse one folder for two options: the resource folder may be replaced as a whole, and
+    destinations name the files of the delivery folder."""
+    known: dict[Path, str] = {}
+    for option, folder in folders.items():
+        if folder is None:
+            continue
+        other = known.setdefault(folder.resolve(), option)
+        if other != option:
+            text = f"{option} {folder} is the folder of {other}: name another one"
+            raise CommandError(text, code=Exit.USAGE)
 
 
 def run(args: argparse.Namespace) -> int:
-    _keep_apart(args.journal, args.resources)
+    _keep_apart(
+        {
+            "--resources": args.resources,
+            "--journal": args.journal,
+            "--delivery-folder": args.delivery_folder,
+        }
+    )
     check_listeners(
         {
             "--intake": args.intake,
@@ -323,6 +344,7 @@ def run(args: argparse.Namespace) -> int:
         ),
         maximum_destinations=args.max_destinations,
         nameservers=tuple(args.nameserver),
+        delivery_folder=args.delivery_folder,
         plugins=plugins(args),
     )
     raise_limit()

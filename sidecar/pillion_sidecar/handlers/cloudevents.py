@@ -55,7 +55,7 @@ _SUCCESS = {
     status: DeliveryOutcome(DeliveryResult.SUCCESS, "", status) for status in (200, 202, 204)
 }
 #: Raised by a body that is no instance.
-_UNSAYABLE = (ValueError, TypeError, KeyError, AttributeError)
+UNSAYABLE = (ValueError, TypeError, KeyError, AttributeError)
 _encode = msgspec.json.encode
 _OPENING_BRACE = ord("{")
 
@@ -83,7 +83,7 @@ _glance = msgspec.json.Decoder(_Glance)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Event:
+class Event:
     """The part of an event that its deliveries share."""
 
     #: The event up to its ``id``.
@@ -95,7 +95,7 @@ class _Event:
     correlated: list[Any] | None
 
 
-def event_of(indication: Indication, service_name: str, body: bytes) -> _Event:
+def event_of(indication: Indication, service_name: str, body: bytes) -> Event:
     """``body`` has the properties to deliver. Raises ValueError if it is not the JSON form of an
     instance."""
     correlated = None
@@ -107,9 +107,9 @@ def event_of(indication: Indication, service_name: str, body: bytes) -> _Event:
         or not body.endswith(b"}}")
     ):
         body, correlated = _without_spliced(body)
-    time = _rfc3339(_glance.decode(body).properties.time) if b"IndicationTime" in body else None
+    time = rfc3339(_glance.decode(body).properties.time) if b"IndicationTime" in body else None
     prefix = _attributes(indication.class_name, indication.source or service_name)
-    return _Event(
+    return Event(
         prefix=prefix if time is None else b'%b"time":"%b",' % (prefix, time.encode()),
         body=body,
         identifier=indication.identifier,
@@ -146,7 +146,7 @@ def _without_spliced(body: bytes) -> tuple[bytes, list[Any] | None]:
     return _encode({"class": instance["class"], "properties": properties}), correlated
 
 
-def _rfc3339(value: object) -> str | None:
+def rfc3339(value: object) -> str | None:
     """Convert a CIM datetime; None for an interval or wildcards."""
     text = value.get("value") if isinstance(value, dict) else value
     if not isinstance(text, str):
@@ -165,7 +165,7 @@ def _in_utc(text: str) -> str | None:
         return None
 
 
-def render(event: _Event, delivery: Delivery) -> bytes:
+def render(event: Event, delivery: Delivery) -> bytes:
     context, number = delivery.sequence_context, delivery.sequence_number
     identifier = event.identifier
     if identifier is None:
@@ -174,8 +174,15 @@ def render(event: _Event, delivery: Delivery) -> bytes:
     parts = [event.prefix, b'"id":', _encode(identifier)]
     if number is not None:
         parts.append(b',"sequence":"%d"' % number)
+    parts += (b',"data":', data(event, delivery), b"}")
+    return b"".join(parts)
+
+
+def data(event: Event, delivery: Delivery) -> bytes:
+    """The instance with the properties that the delivery sets: ``{"class":…,"properties":{…}}``."""
+    context, number = delivery.sequence_context, delivery.sequence_number
     # Further properties can follow before the two closing braces.
-    parts += (b',"data":', event.body[:-2])
+    parts = [event.body[:-2]]
     if event.body[-3] != _OPENING_BRACE:
         parts.append(b",")
     parts += (b'"IndicationFilterName":', _encode(delivery.filter_name))
@@ -186,7 +193,7 @@ def render(event: _Event, delivery: Delivery) -> bytes:
         correlated = [*(correlated or ()), delivery.indication.identifier]
     if correlated is not None:
         parts += (b',"CorrelatedIndications":', _encode(correlated))
-    parts.append(b"}}}")
+    parts.append(b"}}")
     return b"".join(parts)
 
 
@@ -223,13 +230,13 @@ class CloudEventsHandler:
             languages = content_language(delivery.indication.languages)
             event = kept_event(delivery.indication, self._service_name, delivery.selection)
             body = render(event, delivery)
-        except _UNSAYABLE as error:
+        except UNSAYABLE as error:
             _refuse(done, error)
             return
         self._requests.send(languages, body, _Attempt(self._requests, done, self._clock), done)
 
     def prepare(self, indication: Indication, selection: Selection | None) -> None:
-        with contextlib.suppress(*_UNSAYABLE):
+        with contextlib.suppress(*UNSAYABLE):
             kept_event(indication, self._service_name, selection)
 
     def close(self) -> None:
@@ -266,7 +273,7 @@ class CloudEventsBatchHandler:
         try:
             event = kept_event(delivery.indication, self._service_name, delivery.selection)
             body = render(event, delivery)
-        except _UNSAYABLE as error:
+        except UNSAYABLE as error:
             _refuse(done, error)
             return
         self._batches.add(body, done)
@@ -311,7 +318,7 @@ def _refuse(done: Callable[[DeliveryOutcome], None], error: Exception) -> None:
 
 def kept_event(
     indication: Indication, service_name: str, selection: Selection | None = None
-) -> _Event:
+) -> Event:
     """:func:`event_of`, made once for all deliveries with the same properties."""
     if selection is not None:
         make = partial(event_of, indication, service_name)
@@ -320,7 +327,7 @@ def kept_event(
     if rendered is None:
         rendered = indication.rendered = {}
     event = rendered.get(_RENDERED)
-    if not isinstance(event, _Event):
+    if not isinstance(event, Event):
         event = rendered[_RENDERED] = event_of(indication, service_name, indication.body)
     return event
 

@@ -6,9 +6,11 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Handler
+from pillion_sidecar.handlers.folder import DeliveryFolder
 from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck
 from pillion_sidecar.handlers.http.sender import HTTPSender, SharedParts
-from pillion_sidecar.handlers.http.target import HTTPTarget, parse_target
+from pillion_sidecar.handlers.http.target import HTTPTarget, NetworkTarget, parse_target
+from pillion_sidecar.handlers.http.wire import NewWire
 from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.protocols import Protocol as DeliveryProtocol
 from pillion_sidecar.settings import PluginEndpoint
@@ -22,6 +24,8 @@ class HandlerContext:
     address_policy: AddressCheck
     schema: Schema
     service_name: str
+    #: None: no file is written.
+    delivery_folder: DeliveryFolder | None = None
     #: The plug-ins that the deliverer declares, by name.
     plugins: Mapping[str, PluginEndpoint]
     plugin_links: LinkSlots
@@ -31,8 +35,14 @@ class HandlerContext:
         ports = protocol.ports
         return parse_target(destination.destination, port=ports["http"], tls_port=ports["https"])
 
-    def sender(self, destination: ListenerDestination, target: HTTPTarget) -> HTTPSender:
-        """Raises InvalidDestinationError."""
+    def sender(
+        self,
+        destination: ListenerDestination,
+        target: NetworkTarget,
+        *,
+        new_wire: NewWire | None = None,
+    ) -> HTTPSender:
+        """``new_wire`` None: HTTP/1.1. Raises InvalidDestinationError."""
         connector = self.parts.connector(
             target,
             address_policy=self.address_policy,
@@ -40,7 +50,7 @@ class HandlerContext:
             name_advice=_name_advice(destination.tls),
             discreet=destination.url_is_secret,
         )
-        return self.parts.sender(connector, timeout=destination.timeout_seconds)
+        return self.parts.sender(connector, timeout=destination.timeout_seconds, new_wire=new_wire)
 
 
 class Factory(Protocol):

@@ -21,7 +21,6 @@ from pillion_sidecar.handlers.http.connector import Connector
 from pillion_sidecar.handlers.http.exchange import Reading
 from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
-from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.settings import GatewayEndpoint
@@ -100,7 +99,7 @@ class GatewayConnector:
         self._connector: Connector | None = None
         self._pem: bytes | None = None
 
-    async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
+    async def connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
         """See ``Connect``."""
         try:
             connector = await self._current()

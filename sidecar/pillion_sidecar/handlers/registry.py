@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Timers
@@ -13,6 +14,7 @@ from pillion_sidecar.delivery.handler import (
     HoldCause,
 )
 from pillion_sidecar.handlers.context import Factory, HandlerContext
+from pillion_sidecar.handlers.folder import DeliveryFolder
 from pillion_sidecar.handlers.gateway import Gateways, UnableHandler
 from pillion_sidecar.handlers.http.authorization import unsent_outcome
 from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
@@ -40,12 +42,13 @@ class HandlerRegistry:
         gateway: GatewayEndpoint | None = None,
         idle_seconds: float = IDLE_SECONDS,
         outgoing: OutgoingConnections | None = None,
+        delivery_folder: Path | None = None,
         factories: Mapping[str, Factory] | None = None,
         plugins: Mapping[str, PluginEndpoint] | None = None,
         plugin_links: LinkSlots | None = None,
     ) -> None:
         """``gateway``: makes handlers that relay; without it, such destinations wait. ``outgoing``
-        None: no limit of connections."""
+        None: no limit of connections. ``delivery_folder``: where destinations may write files."""
         self._factories = FACTORIES if factories is None else factories
         parts = SharedParts(
             clock=clock,
@@ -54,11 +57,13 @@ class HandlerRegistry:
             idle_seconds=idle_seconds,
             outgoing=outgoing or OutgoingConnections(),
         )
+        self._delivery_folder = None if delivery_folder is None else DeliveryFolder(delivery_folder)
         self._context = HandlerContext(
             parts=parts,
             address_policy=address_policy,
             schema=schema,
             service_name=service_name,
+            delivery_folder=self._delivery_folder,
             plugins=plugins or {},
             plugin_links=plugin_links or LinkSlots(timers=timers),
         )
@@ -88,6 +93,11 @@ class HandlerRegistry:
             credentials=destination.credentials,
             url_is_secret=destination.url_is_secret,
         )
+
+    def close(self) -> None:
+        """End what the handlers share. They are closed before."""
+        if self._delivery_folder is not None:
+            self._delivery_folder.close()
 
     def _relay(self, destination: ListenerDestination) -> Handler:
         if self._gateways is None:

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Collection, Mapping
 
-from pillion_sidecar.protocols.declaration import BatchOptions, Protocol, Scheme
+from pillion_sidecar.protocols.declaration import BatchOptions, Protocol, Scheme, URLForm
 
 __all__ = [
     "FALLBACK",
@@ -14,6 +14,7 @@ __all__ = [
     "BatchOptions",
     "Protocol",
     "Scheme",
+    "URLForm",
     "load_protocols",
     "schemes_of",
 ]

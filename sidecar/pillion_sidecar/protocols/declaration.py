@@ -18,6 +18,17 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class URLForm:
+    """What the whole URL must match, beyond the rules for all URLs."""
+
+    #: What RE2 and ``re`` share.
+    regex: str
+    message: str
+    #: A sentence.
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     #: The value of ``ListenerDestination.spec.protocol``, of metric labels and in journals.
     name: str
@@ -28,6 +39,7 @@ class Protocol:
     schemes: tuple[Scheme, ...]
     #: ``module:callable``; see :class:`pillion_sidecar.handlers.context.Factory`.
     handler: str
+    url_forms: tuple[URLForm, ...] = ()
     #: Supported blocks of ``spec.credentials``.
     credentials: tuple[str, ...] = ("basic", "bearer")
     #: Required extra of the distribution, or empty.

@@ -215,6 +215,14 @@ EVENTS: tuple[Event, ...] = (
         ("destination", "cause", "seconds", "depth"),
     ),
     Event(
+        "attempt-failed",
+        "ERROR",
+        "A defect: the code or the library that delivers to a destination raised an exception. The "
+        "attempt counts as failed. The exception's text is not shown, since it may quote "
+        "credentials.",
+        ("destination",),
+    ),
+    Event(
         "delivery-resumed",
         "INFO",
         "A failing destination delivers again.",

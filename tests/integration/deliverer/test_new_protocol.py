@@ -125,7 +125,7 @@ def test_a_new_protocol_delivers_and_is_in_the_schema_the_metrics_and_the_manual
         ["note://localhost/b", "black", "1"],
     ]
     protocol = told["spec"]["properties"]["protocol"]
-    assert protocol["enum"] == ["CIM-XML", "CloudEvents", "Memo", "Plugin"]
+    assert {"CIM-XML", "CloudEvents", "Memo"} <= set(protocol["enum"])
     assert "Memo: one line in memory." in protocol["description"]
     refused = [rule["rule"] for rule in told["spec"]["x-kubernetes-validations"]]
     assert any('self.protocol != "Memo" || !has(self.destination)' in rule for rule in refused)

@@ -11,7 +11,7 @@ from pillion_sidecar.handlers.gateway import SILENCE, GatewayConnector
 from pillion_sidecar.handlers.http.exchange import Failure, Headers
 from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import parse_target
-from pillion_sidecar.handlers.http.wire import Wire
+from pillion_sidecar.handlers.http.wire import RequestWire, Wire
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.testing import FakeTime
 
@@ -19,7 +19,7 @@ from pillion_sidecar.testing import FakeTime
 class Owner:
     """Of a wire that is opened, and no more."""
 
-    def wire_opened(self, wire: Wire) -> None:
+    def wire_opened(self, wire: RequestWire) -> None:
         """It is open."""
 
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:

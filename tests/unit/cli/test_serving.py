@@ -158,6 +158,17 @@ def test_a_journal_in_the_folder_of_the_resources_is_refused(tmp_path: Path, jou
     assert failure.value.code == Exit.USAGE
 
 
+def test_files_in_the_folder_of_the_journal_are_refused(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    sidecar.add_arguments(parser)
+    given = ["--resources", str(tmp_path / "resources")]
+    for option in ("--journal", "--delivery-folder"):
+        given += [option, str(tmp_path / "journal")]
+    with pytest.raises(CommandError, match="is the folder of --journal") as failure:
+        sidecar.run(parser.parse_args(given))
+    assert failure.value.code == Exit.USAGE
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

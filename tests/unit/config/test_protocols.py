@@ -15,52 +15,53 @@ class Options:
     text: str = declared(type=Text(max_length=9), description="Any.")
 
 
-SYSLOG = Protocol(
-    name="Syslog",
+PAGER = Protocol(
+    name="Pager",
     summary="one line",
     manual="",
-    schemes=(Scheme("syslog", 514, is_secure=False), Scheme("syslogs", 6514, is_secure=True)),
+    schemes=(Scheme("pager", 514, is_secure=False), Scheme("pagers", 6514, is_secure=True)),
     handler="none:none",
     credentials=("basic",),
     options=Options,
 )
-RULES = protocol_rules([*PROTOCOLS.values(), SYSLOG])
+HTTP = (PROTOCOLS["CIM-XML"], PROTOCOLS["CloudEvents"])
+RULES = protocol_rules([*HTTP, PROTOCOLS["Plugin"], PAGER])
 
 
 def test_protocols_that_take_the_same_have_no_rules() -> None:
-    alike = [replace(PROTOCOLS[name], options=None) for name in ("CIM-XML", "CloudEvents")]
+    alike = [replace(protocol, options=None) for protocol in HTTP]
     assert protocol_rules(alike) == ()
 
 
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ({"protocol": "Syslog", "destination": "syslogs://a/"}, None),
-        ({"protocol": "Syslog", "destination": "SYSLOG://a/"}, None),
-        ({"protocol": "Syslog", "destinationFrom": {}}, None),
+        ({"protocol": "Pager", "destination": "pagers://a/"}, None),
+        ({"protocol": "Pager", "destination": "PAGER://a/"}, None),
+        ({"protocol": "Pager", "destinationFrom": {}}, None),
         ({"protocol": "CIM-XML", "destination": "http://a/"}, None),
         ({"protocol": "CIM-XML", "credentials": {"bearer": {}}}, None),
         (
-            {"protocol": "Syslog", "destination": "http://a/"},
-            "has a scheme that Syslog does not have",
+            {"protocol": "Pager", "destination": "http://a/"},
+            "has a scheme that Pager does not have",
         ),
         (
-            {"protocol": "CIM-XML", "destination": "syslog://a/"},
+            {"protocol": "CIM-XML", "destination": "pager://a/"},
             "has a scheme that CIM-XML does not have",
         ),
         (
             {"protocol": "CloudEvents", "destination": "plugin://a/"},
             "has a scheme that CloudEvents does not have",
         ),
-        ({"protocol": "Syslog", "destination": "ftp://a/"}, None),
+        ({"protocol": "Pager", "destination": "ftp://a/"}, None),
         (
-            {"protocol": "Syslog", "credentials": {"bearer": {}}},
-            "holds bearer, which Syslog cannot send",
+            {"protocol": "Pager", "credentials": {"bearer": {}}},
+            "holds bearer, which Pager cannot send",
         ),
-        ({"protocol": "Syslog", "syslog": {}}, None),
+        ({"protocol": "Pager", "pager": {}}, None),
         (
-            {"protocol": "CIM-XML", "syslog": {}},
-            "has options of protocol Syslog, which is not the protocol",
+            {"protocol": "CIM-XML", "pager": {}},
+            "has options of protocol Pager, which is not the protocol",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, Failure, Headers
-from pillion_sidecar.handlers.http.wire import Wire
+from pillion_sidecar.handlers.http.wire import RequestWire, Wire
 
 
 class FakeTransport:
@@ -46,7 +46,7 @@ class Owner:
         self.answers: list[tuple[int, Headers, bytes, bool]] = []
         self.losses: list[tuple[Failure | None, bool]] = []
 
-    def wire_opened(self, wire: Wire) -> None:
+    def wire_opened(self, wire: RequestWire) -> None:
         wire.send(b"request")
 
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:

@@ -22,7 +22,7 @@ from pillion_sidecar.fields import (
     unlike,
     whole,
 )
-from pillion_sidecar.protocols import PROTOCOLS, Protocol, Scheme, schemes_of
+from pillion_sidecar.protocols import PROTOCOLS, Protocol, Scheme, URLForm, schemes_of
 
 _SCHEMES = schemes_of(PROTOCOLS.values())
 
@@ -43,6 +43,8 @@ _HTTP = tuple(scheme for scheme in _SCHEMES if scheme.name in ("http", "https"))
 _HOST = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _REST = "([/?#].*)?"
+#: A name or a path behind ``://``.
+_NAMED = f"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?{_REST}|/[^/?#].*)"
 _LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
 
 _NETWORK = tuple(one for one in _SCHEMES if one.port is not None)
@@ -98,7 +100,7 @@ def _host_rules(schemes: Collection[Scheme]) -> tuple[Rule, ...]:
             f"{scheme}{_HOST}:{_PORT}{_REST}",
             when=f"{scheme}{_HOST}:[^/?#@]*{_REST}",
             message="names a port outside 1 to 65535",
-            remedy="Write a port in this range, or none for the default of the scheme (80 or 443).",
+            remedy="Write a port in this range, or none for the default of the protocol.",
         ),
     )
 
@@ -110,7 +112,7 @@ def _name_rules(schemes: Collection[Scheme]) -> tuple[Rule, ...]:
     scheme = f"{_one_of(schemes)}://"
     return (
         matching(
-            f"{scheme}([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?{_REST}|/[^/?#].*)",
+            f"{scheme}{_NAMED}",
             when=f"{scheme}[^/?#@]*{_REST}",
             message="names nothing",
             remedy="Write a name of letters, digits, '-', '_' and '.' after ://, or a path after "
@@ -156,29 +158,40 @@ def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
     rules = []
     for protocol in known:
         if {one.name for one in protocol.schemes} != {one.name for one in schemes}:
-            rules.append(_scheme_rule(protocol, schemes))
+            rules.append(_scheme_rule(protocol, known=schemes))
+        names = f"{_one_of(protocol.schemes)}://{_NAMED}"
+        rules += [_form_rule(protocol, form, when=names) for form in protocol.url_forms]
         rules += [_kind_rule(protocol, kind) for kind in kinds if kind not in protocol.credentials]
         if protocol.options is not None:
             rules.append(_options_rule(protocol))
     return tuple(rules)
 
 
-def _scheme_rule(protocol: Protocol, schemes: Collection[Scheme]) -> Rule:
-    """``schemes``: of all protocols. Another one is refused by the rules of the URL."""
-    own = {one.name for one in protocol.schemes}
-    regex = f"{_one_of(one for one in schemes if one.name not in own)}://.*"
-    is_of_others = whole(regex)
+def _scheme_rule(protocol: Protocol, *, known: Collection[Scheme]) -> Rule:
+    form = URLForm(
+        regex=f"{_one_of(protocol.schemes)}://.*",
+        message=f"has a scheme that {protocol.name} does not have",
+        remedy=f"Begin it with {_listed(protocol.schemes)}.",
+    )
+    return _form_rule(protocol, form, when=f"{_one_of(known)}://.*")
+
+
+def _form_rule(protocol: Protocol, form: URLForm, *, when: str) -> Rule:
+    """``when``: other URLs break a rule for all protocols."""
+    concerned, fits = whole(when), whole(form.regex)
     return Rule(
         cel=f"self.protocol != {json.dumps(protocol.name)} || !has(self.destination) || "
-        f"!{cel_matches('self.destination', regex)}",
+        f"!{cel_matches('self.destination', when)} || "
+        f"{cel_matches('self.destination', form.regex)}",
         holds=lambda spec: (
             spec["protocol"] != protocol.name
             or "destination" not in spec
-            or not is_of_others(spec["destination"])
+            or not concerned(spec["destination"])
+            or fits(spec["destination"])
         ),
         field="destination",
-        message=f"has a scheme that {protocol.name} does not have",
-        remedy=f"Begin it with {_listed(protocol.schemes)}.",
+        message=form.message,
+        remedy=form.remedy,
     )
 
 
@@ -374,7 +387,7 @@ SECURITY_RULES = (
         f"!{cel_matches('self.destination', NOT_SECURE)}",
         holds=_tls_is_used,
         field="tls",
-        message="has no effect on a destination that is not https",
+        message="has no effect on a destination without TLS",
         remedy="Write https:// in destination, or remove tls.",
     ),
     Rule(
@@ -383,7 +396,7 @@ SECURITY_RULES = (
         f"{cel_matches('self.destination', LOOPBACK)}",
         holds=_credentials_stay_secret,
         field="credentials",
-        message="would be sent unencrypted, since destination is not https",
+        message="would be sent unencrypted, since destination is without TLS",
         remedy="Write https:// in destination. (Plain http may carry them to loopback only.)",
     ),
 )

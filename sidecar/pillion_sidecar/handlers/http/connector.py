@@ -21,8 +21,7 @@ from pillion_sidecar.config.credentials import (
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError
-from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError
-from pillion_sidecar.handlers.http.wire import Wire
+from pillion_sidecar.handlers.http.target import InvalidDestinationError, NetworkTarget
 from pillion_sidecar.handlers.resolver import ResolutionError
 
 # The attempt's deadline cancels the handshake before this.
@@ -121,7 +120,7 @@ class Connector:
     def __init__(
         self,
         *,
-        target: HTTPTarget,
+        target: NetworkTarget,
         resolver: NameResolver,
         address_policy: AddressCheck,
         pace: OpeningPace | None = None,
@@ -147,7 +146,7 @@ class Connector:
         #: one costs a host one attempt only.
         self._suspect: str | None = None
 
-    async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
+    async def connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
         """Open ``wire``. Raises ConnectError and DescriptorShortageError."""
         try:
             await self._connect(wire, stage)
@@ -159,7 +158,7 @@ class Connector:
             # Its text may quote anything.
             raise ConnectError(f"could not connect: {type(error).__name__}") from None
 
-    async def _connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
+    async def _connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
         await self._pace.turn()
         host = _HOST if self._discreet else self._target.host
         stage(f"resolving {host}")
@@ -186,7 +185,9 @@ class Connector:
     def _place(self, address: str) -> str:
         return _HOST if self._discreet else f"{address} port {self._target.port}"
 
-    async def _try(self, address: str, wire: Wire, stage: Callable[[str], None]) -> str | None:
+    async def _try(
+        self, address: str, wire: asyncio.BaseProtocol, stage: Callable[[str], None]
+    ) -> str | None:
         self._suspect = address
         try:
             await self._open(address, wire, stage)
@@ -201,7 +202,9 @@ class Connector:
         self._suspect = None
         return None
 
-    async def _open(self, address: str, wire: Wire, stage: Callable[[str], None]) -> None:
+    async def _open(
+        self, address: str, wire: asyncio.BaseProtocol, stage: Callable[[str], None]
+    ) -> None:
         loop = asyncio.get_running_loop()
         stage(f"connecting to {self._place(address)}")
         family = socket.AF_INET6 if ":" in address else socket.AF_INET

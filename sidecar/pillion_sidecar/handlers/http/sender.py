@@ -33,8 +33,8 @@ from pillion_sidecar.handlers.http.exchange import (
     Sender,
 )
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
-from pillion_sidecar.handlers.http.target import HTTPTarget
-from pillion_sidecar.handlers.http.wire import Wire
+from pillion_sidecar.handlers.http.target import NetworkTarget
+from pillion_sidecar.handlers.http.wire import NewWire, RequestWire, Wire, WireOwner
 
 IDLE_SECONDS = 60.0
 #: Bytes of the receive buffer that a loop's connections share.
@@ -49,7 +49,7 @@ _SLACK = 0.001
 
 
 class Connect(Protocol):
-    async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
+    async def connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
         """Return when the wire is open; report to ``stage`` what is awaited. Raises ConnectError
         and DescriptorShortageError."""
 
@@ -80,8 +80,8 @@ class Channel:
     """
 
     __slots__ = (
-        "_buffer", "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_opening",
-        "_outgoing", "_queued", "_reading", "_released", "_request", "_reused", "_stage",
+        "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_new_wire", "_opening",
+        "_outgoing", "_queued", "_released", "_request", "_reused", "_stage",
         "_timeout", "_timer", "_timers", "_times", "_wire",
     )  # fmt: skip
 
@@ -91,23 +91,21 @@ class Channel:
         connector: Connect,
         clock: Clock,
         timers: Timers,
-        buffer: memoryview,
+        new_wire: NewWire,
         timeout: float,
         idle_seconds: float,
         released: Callable[["Channel"], None],
         outgoing: OutgoingConnections,
         times: AnswerTimes,
-        reading: Reading,
     ) -> None:
         """``times``: shared by all slots of the destination."""
         self._outgoing = outgoing
         self._times = times
         self._queued = False
-        self._reading = reading
         self._connector = connector
         self._clock = clock
         self._timers = timers
-        self._buffer = buffer
+        self._new_wire = new_wire
         self._timeout = timeout
         self._idle_seconds = idle_seconds
         self._released = released
@@ -115,7 +113,7 @@ class Channel:
         self._exchange: Exchange | None = None
         self._deadline = 0.0
         self._timer: Timer | None = None
-        self._wire: Wire | None = None
+        self._wire: RequestWire | None = None
         self._opening: asyncio.Task[None] | None = None
         self._reused = False
         self._stage = ""
@@ -179,7 +177,7 @@ class Channel:
 
     # WireOwner.
 
-    def wire_opened(self, wire: Wire) -> None:
+    def wire_opened(self, wire: RequestWire) -> None:
         # At once: the listener may close or send before the connecting task's next turn.
         self._opening = None
         wire.send(self._request)
@@ -216,10 +214,10 @@ class Channel:
 
     def _open_now(self) -> None:
         self._stage = "connecting"
-        self._wire = Wire(owner=self, buffer=self._buffer, reading=self._reading)
+        self._wire = self._new_wire(self)
         self._opening = asyncio.get_running_loop().create_task(self._connect(self._wire))
 
-    async def _connect(self, wire: Wire) -> None:
+    async def _connect(self, wire: RequestWire) -> None:
         try:
             await self._connector.connect(wire, self._enter)
         except DescriptorShortageError:
@@ -326,8 +324,14 @@ class HTTPSender:
         idle_seconds: float = IDLE_SECONDS,
         reading: Reading = USUAL,
         outgoing: OutgoingConnections | None = None,
+        new_wire: NewWire | None = None,
     ) -> None:
-        """``outgoing``: the connections of all destinations; None: no limit."""
+        """``outgoing``: the connections of all destinations; None: no limit. ``new_wire`` None:
+        HTTP/1.1."""
+
+        def http_wire(owner: WireOwner) -> RequestWire:
+            return Wire(owner=owner, buffer=buffer, reading=reading)
+
         self._channels: list[Channel] = []
         # Last in, first out: under less load the rest become idle and close.
         self._free: list[Channel] = []
@@ -336,13 +340,12 @@ class HTTPSender:
             connector=connector,
             clock=clock,
             timers=timers,
-            buffer=buffer,
+            new_wire=new_wire or http_wire,
             timeout=timeout,
             idle_seconds=idle_seconds,
             released=self._free.append,
             outgoing=outgoing or OutgoingConnections(),
             times=AnswerTimes(),
-            reading=reading,
         )
 
     def send(self, request: bytes, exchange: Exchange) -> None:
@@ -387,7 +390,7 @@ class SharedParts:
 
     def connector(
         self,
-        target: HTTPTarget,
+        target: NetworkTarget,
         *,
         address_policy: AddressCheck,
         tls: TLSOptions,
@@ -410,8 +413,15 @@ class SharedParts:
             discreet=discreet,
         )
 
-    def sender(self, connector: Connect, *, timeout: float, reading: Reading = USUAL) -> HTTPSender:
-        """``timeout``: seconds for one exchange."""
+    def sender(
+        self,
+        connector: Connect,
+        *,
+        timeout: float,
+        reading: Reading = USUAL,
+        new_wire: NewWire | None = None,
+    ) -> HTTPSender:
+        """``timeout``: seconds for one exchange. ``new_wire`` None: HTTP/1.1."""
         return HTTPSender(
             connector=connector,
             clock=self.clock,
@@ -421,6 +431,7 @@ class SharedParts:
             idle_seconds=self.idle_seconds,
             reading=reading,
             outgoing=self.outgoing,
+            new_wire=new_wire,
         )
 
 

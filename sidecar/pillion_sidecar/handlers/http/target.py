@@ -1,10 +1,13 @@
 """A destination's URL, parsed once."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from pillion_sidecar.delivery.handler import HoldCause
+from pillion_sidecar.fields import whole
 from pillion_sidecar.handlers.errors import HandlerError
+from pillion_sidecar.protocols import Protocol
 
 _WELL_KNOWN = {"http": 80, "https": 443}
 
@@ -18,12 +21,18 @@ class InvalidDestinationError(HandlerError):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class HTTPTarget:
-    """A parsed destination URL. It may be a credential, so its ``repr`` shows nothing."""
+class NetworkTarget:
+    """Where to connect. It may be a part of a credential, so its ``repr`` shows nothing."""
 
     host: str
     port: int
     tls: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HTTPTarget(NetworkTarget):
+    """A parsed destination URL."""
+
     #: The value of Host, without the scheme's default port.
     authority: str
     #: Path and query, at least ``/``.
@@ -38,13 +47,9 @@ def parse_target(
 ) -> HTTPTarget:
     """Parse a URL with default ports ``port`` and ``tls_port`` (80 and 443). Without a scheme it is
     an http URL (CIM_ListenerDestinationCIMXML.Destination). Raises InvalidDestinationError."""
-    parts = _split(url)
-    try:
-        given = parts.port
-    except ValueError:
-        raise InvalidDestinationError(f"destination {url!r}: the port is not 1 to 65535") from None
+    parts = _split(url, _WELL_KNOWN)
     tls = parts.scheme == "https"
-    effective = given or (tls_port if tls else port) or _WELL_KNOWN[parts.scheme]
+    effective = _port(parts, url) or (tls_port if tls else port) or _WELL_KNOWN[parts.scheme]
     host = _host(parts, url)
     shown = f"[{host}]" if ":" in host else host
     suffix = "" if effective == _WELL_KNOWN[parts.scheme] else f":{effective}"
@@ -52,7 +57,35 @@ def parse_target(
     return HTTPTarget(host, effective, tls, shown + suffix, uri)
 
 
-def _split(url: object) -> SplitResult:
+def parse_network_target(url: object, protocol: Protocol) -> NetworkTarget:
+    """Parse a URL of a protocol whose schemes have ports. Raises InvalidDestinationError."""
+    schemes = {scheme.name: scheme for scheme in protocol.schemes}
+    parts = _split(url, schemes)
+    scheme = schemes[parts.scheme]
+    port = _port(parts, url) or scheme.port
+    assert port is not None
+    check_forms(url, protocol)
+    return NetworkTarget(_host(parts, url), port, scheme.is_secure)
+
+
+def check_forms(url: object, protocol: Protocol) -> None:
+    """Check what the schema checks, for a URL from a Secret too. Raises
+    InvalidDestinationError."""
+    for form in protocol.url_forms:
+        if not isinstance(url, str) or not whole(form.regex)(url):
+            raise InvalidDestinationError(f"destination {url!r} {form.message}. {form.remedy}")
+
+
+def _port(parts: SplitResult, url: object) -> int | None:
+    try:
+        return parts.port
+    except ValueError:
+        raise InvalidDestinationError(f"destination {url!r}: the port is not 1 to 65535") from None
+
+
+def _split(url: object, schemes: Iterable[str]) -> SplitResult:
+    """Without a scheme, the URL has the first one."""
+    known = tuple(schemes)
     if not isinstance(url, str) or not url:
         raise InvalidDestinationError("the destination has no URL")
     if not url.isascii() or not url.isprintable() or " " in url:
@@ -60,12 +93,13 @@ def _split(url: object) -> SplitResult:
             f"destination {url!r}: spaces, control and non-ASCII characters must be encoded"
         )
     try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        parts = urlsplit(url if "://" in url else f"{known[0]}://{url}")
     except ValueError as error:
         raise InvalidDestinationError(f"destination {url!r}: {error}") from None
-    if parts.scheme not in _WELL_KNOWN:
+    if parts.scheme not in known:
         raise InvalidDestinationError(
-            f"destination {url!r}: scheme {parts.scheme!r} is not supported, use http or https"
+            f"destination {url!r}: scheme {parts.scheme!r} is not supported, "
+            f"use {' or '.join(known)}"
         )
     if parts.username is not None or parts.password is not None:
         raise InvalidDestinationError("the destination's URL must not hold credentials")

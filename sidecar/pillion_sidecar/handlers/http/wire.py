@@ -6,7 +6,8 @@ import fcntl
 import ssl
 import sys
 import termios
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, cast
 
 import httptools
 
@@ -35,11 +36,28 @@ class _VersionError(HandlerError):
     2.3). Raised in a callback to stop the parser, which accepts 0.9 and 2.0."""
 
 
+class RequestWire(asyncio.BaseProtocol):
+    """One connection, one request at a time; what it learns it tells its ``WireOwner``."""
+
+    __slots__ = ()
+
+    def send(self, request: bytes) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close at once; the owner hears nothing more."""
+        raise NotImplementedError
+
+    def give_up(self, reason: str) -> Failure:
+        """Close with a request under way; return its failure."""
+        raise NotImplementedError
+
+
 class WireOwner(Protocol):
     """After ``wire_lost``, and after an answer without ``keep``, the wire is closed and calls
     nothing more."""
 
-    def wire_opened(self, wire: "Wire") -> None: ...
+    def wire_opened(self, wire: RequestWire) -> None: ...
 
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None: ...
 
@@ -48,7 +66,23 @@ class WireOwner(Protocol):
         peer certainly did not get the whole request."""
 
 
-class Wire(asyncio.BufferedProtocol):
+#: Makes a wire for its owner.
+NewWire: TypeAlias = Callable[[WireOwner], RequestWire]
+
+
+def queued_bytes(transport: asyncio.Transport) -> int | None:
+    """Return the bytes written that the peer's system has not acknowledged; None if unknown."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return None
+    try:
+        queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return None
+    return int.from_bytes(queued, sys.byteorder)
+
+
+class Wire(RequestWire, asyncio.BufferedProtocol):
     """One HTTP/1.1 connection, one request at a time. All wires of a loop may share ``buffer``,
     which is unused once ``buffer_updated`` returns."""
 
@@ -96,7 +130,6 @@ class Wire(asyncio.BufferedProtocol):
         self._refused = transport.is_closing()
 
     def close(self) -> None:
-        """Close at once; the owner hears nothing more."""
         self._owner = None
         self._busy = False
         transport, self._transport = self._transport, None
@@ -108,7 +141,6 @@ class Wire(asyncio.BufferedProtocol):
             transport.abort()
 
     def give_up(self, reason: str) -> Failure:
-        """Close with a request under way; return its failure."""
         failure = self._failure(reason, untaken=not self._flushed and not self._received)
         self.close()
         return failure
@@ -298,16 +330,7 @@ class Wire(asyncio.BufferedProtocol):
         received, so the rest of the send queue was too late. (A reset proves nothing.)"""
         if not self._busy or self._transport is None:
             return False
-        if not self._flushed:
-            return True
-        sock = self._transport.get_extra_info("socket")
-        if sock is None:
-            return False
-        try:
-            queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
-        except OSError:
-            return False
-        return int.from_bytes(queued, sys.byteorder) > 0
+        return not self._flushed or bool(queued_bytes(self._transport))
 
     def _answered(self, *, keep: bool) -> None:
         owner = self._owner

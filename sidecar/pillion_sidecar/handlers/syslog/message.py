@@ -1,0 +1,142 @@
+"""Syslog messages of indications (RFC 5424), framed by octet counting (RFC 6587 3.4.1).
+
+No value can end a message or begin another one: the length comes first, and control characters are
+escaped or replaced.
+"""
+
+import json
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.problems import escape_controls, one_line
+from pillion_sidecar.delivery.handler import Delivery
+from pillion_sidecar.handlers.cloudevents import data, kept_event, rfc3339
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.protocols.syslog import FACILITIES, SyslogMessage, SyslogOptions
+
+#: PerceivedSeverity to severity, as RFC 5674 2 does for the severities of ITU: Critical is alert.
+#: Nothing is emergency, which rsyslog writes to the terminals of all users.
+SEVERITIES = {2: 6, 3: 4, 4: 3, 5: 2, 6: 1, 7: 1}
+#: Notice: unknown, other or no severity.
+OTHER_SEVERITY = 5
+#: RFC 5424 6: maximum characters.
+HOSTNAME_LIMIT = 255
+MSGID_LIMIT = 32
+NAME_LIMIT = 32
+_NIL = "-"
+_NOT_PRINTABLE_ASCII = re.compile(r"[^!-~]")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_ESCAPED_IN_VALUES = re.compile(r'(["\\\]])')
+#: The delivery's properties have parameters of their own.
+_OF_THE_DELIVERY = frozenset(
+    ("indicationidentifier", "indicationfiltername", "sequencecontext", "sequencenumber")
+)
+
+
+class MessageFormat:
+    """Makes the messages of one destination."""
+
+    def __init__(self, options: SyslogOptions, *, clock: Clock, service_name: str) -> None:
+        self._facility = FACILITIES[options.facility]
+        self._app_name = options.app_name
+        self._id = options.structured_data_id
+        self._is_json = options.message is SyslogMessage.JSON
+        self._clock = clock
+        self._service_name = service_name
+        self._host = socket.gethostname()
+
+    def frame(self, delivery: Delivery) -> bytes:
+        """Raises ValueError, TypeError, KeyError or AttributeError if the body is no instance."""
+        indication = delivery.indication
+        event = kept_event(indication, self._service_name, delivery.selection)
+        instance = data(event, delivery).decode()
+        properties: Mapping[str, Any] = {
+            name: _plain(value) for name, value in json.loads(instance)["properties"].items()
+        }
+        parts = (
+            f"<{self._priority(properties)}>1",
+            self._timestamp(indication, properties),
+            self._hostname(indication, properties),
+            self._app_name,
+            # PROCID
+            _NIL,
+            _ascii(indication.class_name, MSGID_LIMIT),
+            self._structured_data(delivery, properties),
+            escape_controls(instance) if self._is_json else _text(indication, properties),
+        )
+        message = " ".join(parts).encode()
+        return b"%d %b" % (len(message), message)
+
+    def _priority(self, properties: Mapping[str, Any]) -> int:
+        stated = properties.get("PerceivedSeverity")
+        severity = SEVERITIES.get(stated, OTHER_SEVERITY) if isinstance(stated, int) else None
+        return self._facility * 8 + (OTHER_SEVERITY if severity is None else severity)
+
+    def _timestamp(self, indication: Indication, properties: Mapping[str, Any]) -> str:
+        stated = rfc3339(properties.get("IndicationTime"))
+        if stated is not None:
+            return stated
+        clock = self._clock
+        accepted = indication.accepted_at + clock.time() - clock.monotonic()
+        return datetime.fromtimestamp(accepted, UTC).isoformat().replace("+00:00", "Z")
+
+    def _hostname(self, indication: Indication, properties: Mapping[str, Any]) -> str:
+        """The system that the indication is about, its source, or the deliverer's host."""
+        for name in (properties.get("SystemName"), indication.source, self._host):
+            if isinstance(name, str) and name:
+                return _ascii(name, HOSTNAME_LIMIT)
+        return _NIL
+
+    def _structured_data(self, delivery: Delivery, properties: Mapping[str, Any]) -> str:
+        parameters = [
+            f' {name}="{_value(value)}"' for name, value in self._parameters(delivery, properties)
+        ]
+        language = delivery.indication.languages[:1]
+        # RFC 5424 7.3.4 has room for one.
+        meta = f'[meta language="{_value(language[0])}"]' if language else ""
+        return f"[{self._id}{''.join(parameters)}]{meta}"
+
+    def _parameters(
+        self, delivery: Delivery, properties: Mapping[str, Any]
+    ) -> Iterator[tuple[str, object]]:
+        indication = delivery.indication
+        yield "class", indication.class_name
+        if indication.identifier is not None:
+            yield "identifier", indication.identifier
+        yield "filter", delivery.filter_name
+        if delivery.sequence_context is not None and delivery.sequence_number is not None:
+            yield "context", delivery.sequence_context
+            yield "sequence", delivery.sequence_number
+        if self._is_json:
+            return
+        for name, value in properties.items():
+            usable = len(name) <= NAME_LIMIT and _NAME.fullmatch(name) is not None
+            if usable and value is not None and name.lower() not in _OF_THE_DELIVERY:
+                yield name, value
+
+
+def _plain(value: Any) -> Any:
+    """The value of a property with a stated type."""
+    return value["value"] if isinstance(value, dict) and "value" in value else value
+
+
+def _ascii(text: str, most: int) -> str:
+    return _NOT_PRINTABLE_ASCII.sub("_", text[:most])
+
+
+def _value(value: object) -> str:
+    """Escape a parameter's value (RFC 5424 6.3.3)."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _ESCAPED_IN_VALUES.sub(r"\\\1", escape_controls(text))
+
+
+def _text(indication: Indication, properties: Mapping[str, Any]) -> str:
+    for name in ("Message", "Description"):
+        text = properties.get(name)
+        if isinstance(text, str) and text.strip():
+            return one_line(text, len(text))
+    return indication.class_name

@@ -1,0 +1,255 @@
+"""For each protocol a good peer and one that hangs, for the contract that all handlers keep.
+
+To add a protocol, write two context managers that yield a Peer, and a line in ADAPTERS.
+"""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+from pillion_cim.schema import load_schema
+from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler
+from pillion_sidecar.handlers.appending import append
+from pillion_sidecar.handlers.registry import HandlerRegistry
+from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.settings import PluginEndpoint
+from pillion_sidecar.testing import FakeTime
+from support import syslog_listener
+from support.handlers import delivery, indication
+from support.http_listener import Peer as Connection
+from support.http_listener import listening as scripted
+from support.listening import listening
+
+#: Fake seconds of a turn in which a peer may answer.
+TURN = 0.01
+#: Seconds of an attempt at a good peer, which no turns use up.
+AMPLE = 1_000_000.0
+#: Seconds of an attempt at a peer that hangs; the long one lets another peer answer meanwhile.
+TIMEOUT = 30.0
+LONG = 3600.0
+PLUG_INS = ("good", "stuck")
+SCHEMA = load_schema()
+#: No peer's system acknowledges so much unread.
+BIG = b'{"class":"CIM_AlertIndication","properties":{"AlertType":5,"Description":"%b"}}' % (
+    b"x" * 1024 * 1024
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    url: str
+    #: What no message may show if the URL is from a Secret.
+    secrets: tuple[str, ...]
+    #: Set when an attempt has reached the peer.
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+PeerContext: TypeAlias = AbstractAsyncContextManager[Peer]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    #: Takes whatever comes.
+    good: Callable[[Path], PeerContext]
+    #: Sets ``reached``, and lets the attempt wait. It is sent BIG.
+    hung: Callable[[Path], PeerContext]
+    #: Seconds beyond the time-out in which the peer may itself say that it has passed (S2.4).
+    grace: float = 0.0
+
+
+# HTTP.
+
+
+def _network_peer(url: str) -> Peer:
+    return Peer(url, (url, "localhost", url.rstrip("/").rpartition(":")[2]))
+
+
+@asynccontextmanager
+async def _good_http(_: Path) -> AsyncIterator[Peer]:
+    async with listening() as listener:
+        yield _network_peer(listener.url)
+
+
+@asynccontextmanager
+async def _hung_http(_: Path) -> AsyncIterator[Peer]:
+    peers: list[Peer] = []
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        peers[0].reached.set()
+        await connection.closed()
+
+    async with scripted(script) as listener:
+        peers.append(_network_peer(listener.url))
+        yield peers[0]
+
+
+# Syslog.
+
+
+@asynccontextmanager
+async def _good_syslog(_: Path) -> AsyncIterator[Peer]:
+    async with syslog_listener.listening() as listener:
+        yield _network_peer(listener.url)
+
+
+@asynccontextmanager
+async def _hung_syslog(_: Path) -> AsyncIterator[Peer]:
+    """It accepts the connection and never reads."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        server.setblocking(False)
+        peer = _network_peer(f"syslog://localhost:{server.getsockname()[1]}")
+        accepted = []
+
+        async def accept() -> None:
+            accepted.append((await asyncio.get_running_loop().sock_accept(server))[0])
+            peer.reached.set()
+
+        accepting = asyncio.create_task(accept())
+        try:
+            yield peer
+        finally:
+            accepting.cancel()
+            for connection in accepted:
+                connection.close()
+
+
+# Files.
+
+
+@asynccontextmanager
+async def _good_file(_: Path) -> AsyncIterator[Peer]:
+    yield Peer("file:///good.ndjson", ("good",))
+
+
+@asynccontextmanager
+async def _hung_file(_: Path) -> AsyncIterator[Peer]:
+    """The disk of one file hangs."""
+    peer, goes_on = Peer("file:///stuck.ndjson", ("stuck",)), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hang(folder: Path, name: str, lines: Any) -> Any:
+        if name == "stuck.ndjson":
+            loop.call_soon_threadsafe(peer.reached.set)
+            goes_on.wait()
+        return append(folder, name, lines)
+
+    with patch("pillion_sidecar.handlers.folder.append", hang):
+        try:
+            yield peer
+        finally:
+            goes_on.set()
+
+
+# Plug-ins.
+
+
+def _answer(writer: asyncio.StreamWriter, request: Any, result: Any) -> None:
+    message = {"jsonrpc": "2.0", "id": request["id"], "result": result}
+    writer.write(json.dumps(message).encode() + b"\n")
+
+
+@asynccontextmanager
+async def _plug_in(file: Path, peer: Peer, *, answers: bool) -> AsyncIterator[Peer]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                request = json.loads(line)
+                if request["method"] == "initialize":
+                    _answer(writer, request, {"protocolVersion": 1, "name": "test", "version": "1"})
+                elif request["method"] == "deliver" and answers:
+                    _answer(writer, request, {"outcome": "success"})
+                elif request["method"] == "deliver":
+                    peer.reached.set()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_unix_server(serve, file, limit=8 * len(BIG))
+    try:
+        yield peer
+    finally:
+        server.close()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def _good_plug_in(folder: Path) -> PeerContext:
+    return _plug_in(folder / "good.sock", Peer("plugin://good", ("good",)), answers=True)
+
+
+def _hung_plug_in(folder: Path) -> PeerContext:
+    return _plug_in(folder / "stuck.sock", Peer("plugin://stuck", ("stuck",)), answers=False)
+
+
+ADAPTERS = {
+    "CIM-XML": Adapter(_good_http, _hung_http),
+    "CloudEvents": Adapter(_good_http, _hung_http),
+    "Syslog": Adapter(_good_syslog, _hung_syslog),
+    "File": Adapter(_good_file, _hung_file),
+    "Plugin": Adapter(_good_plug_in, _hung_plug_in, grace=5.0),
+}
+
+
+# Attempts.
+
+
+class Attempt:
+    """One attempt, and whatever is told of it."""
+
+    def __init__(self, handler: Handler, time: FakeTime, body: bytes | None = None) -> None:
+        self.told: list[DeliveryOutcome] = []
+        self._time = time
+        of = indication() if body is None else indication(body)
+        handler.deliver(delivery(of), self.told.append)
+
+    async def outcome(self, *, turn: float = TURN) -> DeliveryOutcome:
+        """Let turns of so many seconds pass until the outcome is told."""
+        while not self.told:
+            self._time.advance(turn)
+            await asyncio.sleep(0)
+        return self.told[0]
+
+
+@asynccontextmanager
+async def registry(
+    time: FakeTime, folder: Path | None, **given: Any
+) -> AsyncIterator[HandlerRegistry]:
+    """Handlers with real sockets and files, on fake time."""
+    resolver = Resolver()
+    plugins = {}
+    if folder is not None:
+        plugins = {name: PluginEndpoint(socket=folder / f"{name}.sock") for name in PLUG_INS}
+    values = {"address_policy": AddressPolicy(allow_loopback=True), **given}
+    made = HandlerRegistry(
+        clock=time,
+        timers=time,
+        resolver=resolver,
+        schema=SCHEMA,
+        service_name="default",
+        delivery_folder=folder,
+        plugins=plugins,
+        **values,
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+        await resolver.close()
+
+
+def destination(protocol: str, url: str, **given: Any) -> ListenerDestination:
+    return ListenerDestination(
+        **{"name": "a", "uid": "u", "destination": url, "protocol": protocol, **given}
+    )
