@@ -7,7 +7,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +17,19 @@ from unittest.mock import patch
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.listener import Credentials, SigningKey
 from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler
 from pillion_sidecar.handlers.appending import append
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.protocols.webhook import WebhookOptions
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
 from support import syslog_listener
 from support.handlers import delivery, indication
 from support.http_listener import Peer as Connection
 from support.http_listener import listening as scripted
+from support.http_listener import ok
 from support.listening import listening
 
 #: Fake seconds of a turn in which a peer may answer.
@@ -64,6 +67,8 @@ class Adapter:
     hung: Callable[[Path], PeerContext]
     #: Seconds beyond the time-out in which the peer may itself say that it has passed (S2.4).
     grace: float = 0.0
+    #: What a destination of the protocol needs besides its URL.
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 # HTTP.
@@ -76,6 +81,17 @@ def _network_peer(url: str) -> Peer:
 @asynccontextmanager
 async def _good_http(_: Path) -> AsyncIterator[Peer]:
     async with listening() as listener:
+        yield _network_peer(listener.url)
+
+
+@asynccontextmanager
+async def _good_webhook(_: Path) -> AsyncIterator[Peer]:
+    async def script(connection: Connection) -> None:
+        while True:
+            await connection.request()
+            await connection.send(ok())
+
+    async with scripted(script) as listener:
         yield _network_peer(listener.url)
 
 
@@ -196,6 +212,14 @@ def _hung_plug_in(folder: Path) -> PeerContext:
 ADAPTERS = {
     "CIM-XML": Adapter(_good_http, _hung_http),
     "CloudEvents": Adapter(_good_http, _hung_http),
+    "StandardWebhooks": Adapter(
+        _good_webhook,
+        _hung_http,
+        given={"credentials": Credentials(signing=(SigningKey(b"0" * 32, is_asymmetric=False),))},
+    ),
+    "Webhook": Adapter(
+        _good_webhook, _hung_http, given={"options": WebhookOptions(template='{"a": "${class}"}')}
+    ),
     "Syslog": Adapter(_good_syslog, _hung_syslog),
     "File": Adapter(_good_file, _hung_file),
     "Plugin": Adapter(_good_plug_in, _hung_plug_in, grace=5.0),
@@ -250,6 +274,7 @@ async def registry(
 
 
 def destination(protocol: str, url: str, **given: Any) -> ListenerDestination:
+    needed = ADAPTERS[protocol].given if protocol in ADAPTERS else {}
     return ListenerDestination(
-        **{"name": "a", "uid": "u", "destination": url, "protocol": protocol, **given}
+        **{"name": "a", "uid": "u", "destination": url, "protocol": protocol, **needed, **given}
     )

@@ -8,6 +8,7 @@ from support.deliverer_cases import DELIVERER_CASES
 from support.resource_rules import Case
 from support.resources import JSON
 from support.template_cases import TEMPLATE_CASES
+from support.webhook_cases import WEBHOOK_CASES
 
 
 def _service(path: str, says: str, refused: JSON, mended: JSON) -> Case:
@@ -292,7 +293,7 @@ _DESTINATION_CASES = (
         {"credentials": {"bearer": {"secretRef": {"name": "a", "key": "a_b"}}}},
     ),
     _destination(
-        "credentials", "holds both", {"credentials": {}}, {"credentials": {"basic": _BASIC}}
+        "credentials", "holds none", {"credentials": {}}, {"credentials": {"basic": _BASIC}}
     ),
     _destination(
         "credentials",
@@ -507,6 +508,7 @@ CASES = (
     *_SERVICE_CASES,
     *_DESTINATION_CASES,
     *_PROTOCOL_CASES,
+    *WEBHOOK_CASES,
     *_FILTER_CASES,
     *_SUBSCRIPTION_CASES,
 )

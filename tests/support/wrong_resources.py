@@ -317,6 +317,16 @@ def _combinations() -> Iterator[dict[str, Any]]:
         {"credentials": {"basic": _NOPE, "bearer": _NOPE}},
         {"credentials": {"bearer": "planted-secret"}},
         {"credentials": {"oauth": {}}},
+        {"protocol": "StandardWebhooks"},
+        {"protocol": "StandardWebhooks", "credentials": {"signing": {"secretRefs": []}}},
+        {"protocol": "StandardWebhooks", "credentials": _TOKEN},
+        {"credentials": {"signing": {"secretRefs": [{"name": "token"}]}}},
+        {"protocol": "Webhook"},
+        {"protocol": "Webhook", "webhook": {}},
+        {"protocol": "Webhook", "webhook": {"preset": "Discord"}},
+        {"protocol": "Webhook", "webhook": {"preset": "PagerDuty"}},
+        {"protocol": "Webhook", "webhook": {"template": "${Message}"}},
+        {"protocol": "Webhook", "webhook": {"template": '{"a": "${message}"}'}},
         {"retry": {"intervalSeconds": 60, "maximumIntervalSeconds": 30}},
         {"retry": 3},
         {"timeoutSeconds": "30s"},
@@ -334,6 +344,15 @@ def _wrong_secrets() -> Iterator[tuple[dict[str, Any], str]]:
     def basic(name: str) -> dict[str, Any]:
         return {"credentials": {"basic": {"secretRef": {"name": name}}}}
 
+    def signing(name: str, key: str) -> dict[str, Any]:
+        references = [{"name": name, "key": key}]
+        credentials = {"signing": {"secretRefs": references}}
+        return {"protocol": "StandardWebhooks", "credentials": credentials}
+
+    yield signing("nope", "token"), "CredentialsNotPermitted"
+    yield signing("unlabelled", "token"), "CredentialsNotPermitted"
+    yield signing("token", "tokn"), "CredentialsUnusable"
+    yield signing("token", "token"), "CredentialsUnusable"
     yield bearer("nope"), "CredentialsNotPermitted"
     yield basic("nope"), "CredentialsNotPermitted"
     yield {"tls": {"caSecretRef": {"name": "nope"}}}, "CredentialsNotPermitted"

@@ -18,6 +18,7 @@ from pillion_sidecar.config.problems import ADDRESS_NOT_PERMITTED, Problem
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 from pillion_sidecar.config.schema.destination import DestinationFault, HoldCause
 from pillion_sidecar.config.schema.listener import SECURITY_RULES, URL, Credentials, TLSOptions
+from pillion_sidecar.config.signing import SigningKey, SigningKeyError, parse_signing_key
 from pillion_sidecar.config.validation import Complaints, Path, check
 from pillion_sidecar.fields import build
 from pillion_sidecar.protocols import PROTOCOLS
@@ -87,17 +88,51 @@ class SecretReader:
         if not self._destination.sound("credentials"):
             return None
         spec = self._destination.spec["credentials"]
-        if "bearer" in spec:
-            path: Path = ("spec", "credentials", "bearer", "secretRef")
-            reference = spec["bearer"]["secretRef"]
-            return Credentials(bearer_token=self._token(reference, path))
-        path = ("spec", "credentials", "basic", "secretRef")
+        username, password = self._basic(spec)
+        return Credentials(
+            username=username,
+            password=password,
+            bearer_token=self._bearer(spec),
+            api_key=self._api_key(spec),
+            signing=tuple(self._signing(spec)),
+        )
+
+    def _basic(self, spec: Mapping[str, Any]) -> tuple[str | None, str | None]:
+        if "basic" not in spec:
+            return None, None
+        path: Path = ("spec", "credentials", "basic", "secretRef")
         reference = spec["basic"]["secretRef"]
         username = self._text(reference, path, "username")
         if username is not None and ":" in username:
             message = "its key username holds a colon"
             self._complain(path, reference, message, "RFC 7617 forbids it.", UNUSABLE)
-        return Credentials(username=username, password=self._text(reference, path, "password"))
+        return username, self._text(reference, path, "password")
+
+    def _bearer(self, spec: Mapping[str, Any]) -> str | None:
+        if "bearer" not in spec:
+            return None
+        path: Path = ("spec", "credentials", "bearer", "secretRef")
+        return self._token(spec["bearer"]["secretRef"], path)
+
+    def _api_key(self, spec: Mapping[str, Any]) -> str | None:
+        if "apiKey" not in spec:
+            return None
+        reference = spec["apiKey"]["secretRef"]
+        path: Path = ("spec", "credentials", "apiKey", "secretRef")
+        return self._text(reference, path, reference["key"])
+
+    def _signing(self, spec: Mapping[str, Any]) -> Iterator[SigningKey]:
+        references = spec["signing"]["secretRefs"] if "signing" in spec else ()
+        for number, reference in enumerate(references):
+            path: Path = ("spec", "credentials", "signing", "secretRefs", number)
+            text = self._text(reference, path, reference["key"])
+            if not text or not text.isprintable():
+                continue
+            try:
+                yield parse_signing_key(text)
+            except SigningKeyError as error:
+                message = f"the signing secret in its key {reference['key']} {error.message}"
+                self._complain(path, reference, message, error.remedy, UNUSABLE)
 
     def url(self, addresses: AddressPolicy) -> str | None:
         """Return the URL in the Secret of ``destinationFrom``, or None. It is checked like a
@@ -352,6 +387,9 @@ def _users(resources: Resources) -> dict[str, dict[str, HoldCause]]:
 
 
 def _secret_names(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _secret_names(item)
     if not isinstance(value, dict):
         return
     for key, inner in value.items():

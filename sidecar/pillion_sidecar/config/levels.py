@@ -27,8 +27,10 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
     3: {
         # No field: see ``_without_list``.
         "IndicationFilter": (),
-        "ListenerDestination": tuple(
-            (one.options_name,) for one in PROTOCOLS.values() if one.options is not None
+        "ListenerDestination": (
+            ("credentials", "apiKey"),
+            ("credentials", "signing"),
+            *((one.options_name,) for one in PROTOCOLS.values() if one.options is not None),
         ),
     },
 }

@@ -319,6 +319,7 @@ class _Resolver:
                     secret_url=secret_url,
                 )
                 self._check_retry(resource, built[name])
+                self._check_options(resource, built[name])
         return {name: self._relayed(one, service) for name, one in built.items()}
 
     def _relayed(
@@ -355,6 +356,15 @@ class _Resolver:
                 f"is less than the interval of {retry.interval_seconds:g} s",
                 "Raise it, or set retry.intervalSeconds.",
             )
+
+    def _check_options(self, resource: Resource, destination: ListenerDestination) -> None:
+        protocol = PROTOCOLS[destination.protocol]
+        if protocol.check is None or destination.options is None:
+            return
+        fault = protocol.check(destination.options)
+        if fault is not None:
+            path = ("spec", protocol.options_name, fault.field)
+            self._resources.complain(resource.place, path, None, fault.message, fault.remedy)
 
     def filters(self) -> dict[str, IndicationFilter]:
         built = {}

@@ -8,6 +8,7 @@ from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.handlers.folder import DeliveryFolder
 from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck
+from pillion_sidecar.handlers.http.exchange import USUAL, Reading
 from pillion_sidecar.handlers.http.sender import HTTPSender, SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, NetworkTarget, parse_target
 from pillion_sidecar.handlers.http.wire import NewWire
@@ -40,9 +41,11 @@ class HandlerContext:
         destination: ListenerDestination,
         target: NetworkTarget,
         *,
+        reading: Reading = USUAL,
         new_wire: NewWire | None = None,
     ) -> HTTPSender:
-        """``new_wire`` None: HTTP/1.1. Raises InvalidDestinationError."""
+        """``new_wire`` None: HTTP/1.1, whose answers are read as ``reading`` says. Raises
+        InvalidDestinationError."""
         connector = self.parts.connector(
             target,
             address_policy=self.address_policy,
@@ -50,7 +53,9 @@ class HandlerContext:
             name_advice=_name_advice(destination.tls),
             discreet=destination.url_is_secret,
         )
-        return self.parts.sender(connector, timeout=destination.timeout_seconds, new_wire=new_wire)
+        return self.parts.sender(
+            connector, timeout=destination.timeout_seconds, reading=reading, new_wire=new_wire
+        )
 
 
 class Factory(Protocol):

@@ -14,7 +14,7 @@ from pillion_sidecar.delivery.handler import (
     HoldCause,
 )
 from pillion_sidecar.handlers.appending import AppendError, Line
-from pillion_sidecar.handlers.cloudevents import UNSAYABLE, data, kept_event
+from pillion_sidecar.handlers.content import UNSAYABLE, content_of, data_parts
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.coroutine import CoroutineHandler, Progress
 from pillion_sidecar.handlers.folder import DeliveryFolder
@@ -25,12 +25,12 @@ _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 _encode = msgspec.json.encode
 
 
-def render_line(delivery: Delivery, service_name: str) -> bytes:
+def render_line(delivery: Delivery) -> bytes:
     """Return a line of ``POST /v1/indications`` with the properties that the delivery sets. Raises
     ``UNSAYABLE`` if the body is no instance."""
     indication = delivery.indication
-    event = kept_event(indication, service_name, delivery.selection)
-    parts = [data(event, delivery)[:-1]]
+    content = content_of(indication, delivery.selection)
+    parts = [b"".join(data_parts(content, delivery))[:-1]]
     if indication.source is not None:
         parts += (b',"source":', _encode(indication.source))
     if indication.group is not None:
@@ -45,12 +45,11 @@ class FileDestination:
     #: The file in messages.
     shown: str
     options: FileOptions
-    service_name: str
 
     async def deliver(self, delivery: Delivery, progress: Progress) -> DeliveryOutcome:
         """See :class:`pillion_sidecar.handlers.coroutine.Deliver`. Success: it is on the disk."""
         try:
-            text = render_line(delivery, self.service_name)
+            text = render_line(delivery)
         except UNSAYABLE as error:
             reason = f"a line cannot express this: {error}"
             return DeliveryOutcome(DeliveryResult.FATAL_ERROR, reason)
@@ -79,7 +78,6 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
         name,
         "its file" if destination.url_is_secret else f"file {name}",
         options if isinstance(options, FileOptions) else FileOptions(),
-        context.service_name,
     )
     return CoroutineHandler(
         file.deliver,

@@ -1,6 +1,7 @@
 """Removes credentials from listeners' answers before logs, queues and conditions show them. If the
 URL is a credential, nothing of an answer is shown: it may quote it in too many ways."""
 
+import base64
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -60,7 +61,8 @@ class DiscreetHandler:
 def _quotations(credentials: Credentials) -> Iterator[str]:
     # Not the user name: it says who was refused.
     _scheme, _, sent = authorization(credentials).decode("ascii").strip().rpartition(" ")
-    for secret in (sent, credentials.password or ""):
+    signing = [base64.b64encode(key.secret).decode("ascii") for key in credentials.signing]
+    for secret in (sent, credentials.password or "", credentials.api_key or "", *signing):
         yield from _windows(secret)
 
 

@@ -1,7 +1,8 @@
 """What a protocol declares: values only, so that no handler is imported before it is needed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pillion_sidecar.fields import Field, Integer, Rule, declared, resource, structure
 
@@ -15,6 +16,16 @@ class Scheme:
     port: int | None
     #: Uses TLS.
     is_secure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsFault:
+    """A fault of options, for which the destination is held."""
+
+    #: In the object of the options.
+    field: str
+    message: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +53,8 @@ class Protocol:
     url_forms: tuple[URLForm, ...] = ()
     #: Supported blocks of ``spec.credentials``.
     credentials: tuple[str, ...] = ("basic", "bearer")
+    #: Those without which nothing can be sent.
+    required_credentials: tuple[str, ...] = ()
     #: Required extra of the distribution, or empty.
     extra: str = ""
     #: The first level of the schema that has it; see :mod:`pillion_sidecar.config.levels`.
@@ -50,6 +63,12 @@ class Protocol:
     #: ``options_name``. The handler gets a value of it as ``ListenerDestination.options``.
     options: type | None = None
     option_rules: tuple[Rule, ...] = ()
+    #: Whether ``options_name`` must be written.
+    options_required: bool = False
+    #: Rules over the spec of a destination; they must hold for other protocols.
+    rules: tuple[Rule, ...] = ()
+    #: Gets a value of ``options``: what the API server cannot check.
+    check: Callable[[Any], OptionsFault | None] | None = None
 
     @property
     def options_name(self) -> str:

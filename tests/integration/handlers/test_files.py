@@ -160,9 +160,7 @@ def test_a_line_can_be_published_again() -> None:
         source="/station/7",
         group="g",
     )
-    line = render_line(
-        delivery(of, sequence_context="c", sequence_number=4, correlated=True), "default"
-    )
+    line = render_line(delivery(of, sequence_context="c", sequence_number=4, correlated=True))
     assert line.count(b"\n") == 1
     told = json.loads(line)
     assert told == {

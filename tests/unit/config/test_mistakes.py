@@ -8,6 +8,7 @@ import pytest
 from pillion_cli.main import main
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import MOST_TOLD, ConfigurationError, Problem
+from pillion_sidecar.protocols import PROTOCOLS
 from support.resources import alert_filter, destination, document, service, subscription, write
 
 DESTINATION = """\
@@ -47,8 +48,8 @@ def test_fields_beside_spec_are_to_be_indented(tmp_path: Path, spec: str) -> Non
         "Indent it under spec.",
         f"a.yaml:{line + 1}: ListenerDestination/ops: protocol: stands outside spec. "
         "Indent it under spec.",
-        f"a.yaml:{line + 1}: ListenerDestination/ops: protocol: is none of CIM-XML, CloudEvents, "
-        "Plugin (value 'CIMXML'). Did you mean CIM-XML?",
+        f"a.yaml:{line + 1}: ListenerDestination/ops: protocol: is none of {', '.join(PROTOCOLS)} "
+        "(value 'CIMXML'). Did you mean CIM-XML?",
     ]
 
 

@@ -133,10 +133,14 @@ def test_secrets_are_found_by_the_schema() -> None:
     written = {
         "destinationFrom": {"secretKeyRef": {"name": "a"}},
         "tls": {"caSecretRef": {"name": "b"}, "clientCertificateSecretRef": {"name": "c"}},
-        "credentials": {"basic": {"secretRef": {"name": "d"}}, "bearer": {"secretRef": {}}},
+        "credentials": {
+            "basic": {"secretRef": {"name": "d"}},
+            "bearer": {"secretRef": {}},
+            "signing": {"secretRefs": [{"name": "e"}, {"name": "f"}]},
+        },
         "retry": None,
     }
-    assert secret_names(spec, written) == {"a", "b", "c", "d"}
+    assert secret_names(spec, written) == {"a", "b", "c", "d", "e", "f"}
 
 
 def test_no_text_of_a_destination_shows_its_key() -> None:

@@ -12,6 +12,7 @@ from pillion_cim.schema import load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
+from pillion_sidecar.config.signing import SigningKey
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
@@ -20,8 +21,10 @@ from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.handlers.registry import HandlerRegistry, load_factories
 from pillion_sidecar.handlers.relay import RelayHandler
+from pillion_sidecar.handlers.webhook import WebhookHandler
 from pillion_sidecar.protocols import Protocol
 from pillion_sidecar.protocols.declaration import http_schemes
+from pillion_sidecar.protocols.webhook import Preset, WebhookOptions
 from pillion_sidecar.settings import GatewayEndpoint, PluginEndpoint
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery
@@ -60,8 +63,17 @@ def destination(**given: Any) -> ListenerDestination:
 def test_each_protocol_has_its_handler(registry: HandlerRegistry) -> None:
     cim = registry.create_handler(destination())
     events = registry.create_handler(destination(protocol="CloudEvents"))
+    options = WebhookOptions(preset=Preset.SLACK)
+    webhook = registry.create_handler(destination(protocol="Webhook", options=options))
     assert isinstance(cim, CIMXMLHandler)
     assert isinstance(events, CloudEventsHandler)
+    assert isinstance(webhook, WebhookHandler)
+
+
+def test_a_signed_webhook_hides_its_secrets(registry: HandlerRegistry) -> None:
+    key = SigningKey(b"s" * 32, is_asymmetric=False)
+    given = destination(protocol="StandardWebhooks", credentials=Credentials(signing=(key,)))
+    assert isinstance(registry.create_handler(given), DiscreetHandler)
 
 
 @pytest.mark.parametrize("protocol", ["CIM-XML", "CloudEvents"])
@@ -96,6 +108,11 @@ def test_where_credentials_are_sent_answers_are_not_shown_as_they_are(
             {"protocol": "Plugin", "destination": "http://a.example/"},
             "is not plugin://NAME",
             HoldCause.DESTINATION,
+        ),
+        (
+            {"protocol": "StandardWebhooks"},
+            "no signing secret",
+            HoldCause.CREDENTIALS,
         ),
         (
             {"credentials": Credentials(bearer_token="a b")},

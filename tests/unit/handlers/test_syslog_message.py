@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.handlers.cloudevents import UNSAYABLE
+from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.syslog.message import MessageFormat
 from pillion_sidecar.protocols.syslog import FACILITIES, SyslogMessage, SyslogOptions
 from pillion_sidecar.testing import FakeTime
@@ -32,9 +32,9 @@ def sent(
         for name in ("filter_name", "sequence_context", "sequence_number", "correlated")
         if name in values
     }
-    made = MessageFormat(
-        options or SyslogOptions(), clock=FakeTime(), service_name="default"
-    ).frame(delivery(indication(body(**properties), **values), **around))
+    made = MessageFormat(options or SyslogOptions(), clock=FakeTime()).frame(
+        delivery(indication(body(**properties), **values), **around)
+    )
     (only,) = frames(made)
     return message(only)
 
@@ -165,7 +165,7 @@ def test_the_first_language_is_told() -> None:
 
 @pytest.mark.parametrize("wrong", [b"[]", b"{}", body(Message="a").replace(b'a"}', b'\\ud800"}')])
 def test_a_body_that_is_no_instance_or_no_unicode_is_refused(wrong: bytes) -> None:
-    made = MessageFormat(SyslogOptions(), clock=FakeTime(), service_name="default")
+    made = MessageFormat(SyslogOptions(), clock=FakeTime())
     with pytest.raises(UNSAYABLE):
         made.frame(delivery(indication(wrong)))
 
@@ -184,9 +184,9 @@ def test_no_value_gets_out_of_its_place(
     kind = SyslogMessage.JSON if is_json else SyslogMessage.TEXT
     given_body = body(Message=text, SystemName=system, Other=text)
     around = {"identifier": identifier, "source": source or None}
-    made = MessageFormat(
-        SyslogOptions(message=kind), clock=FakeTime(), service_name="default"
-    ).frame(delivery(indication(given_body, **around), filter_name=filter_name))
+    made = MessageFormat(SyslogOptions(message=kind), clock=FakeTime()).frame(
+        delivery(indication(given_body, **around), filter_name=filter_name)
+    )
     (only,) = frames(made)
     assert only.decode().isprintable()
     told = message(only)

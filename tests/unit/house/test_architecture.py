@@ -23,7 +23,8 @@ ALLOWED = {
         "httptools",
         "msgspec",
         "yaml",
-        # A gateway's door alone; see test_a_sidecar_loads_nothing_that_a_gateways_door_needs.
+        # A gateway's door, and Ed25519 keys of webhooks; see
+        # test_a_sidecar_loads_nothing_that_a_gateways_door_needs.
         "cryptography",
         "jwt",
     },
@@ -76,6 +77,7 @@ CONFIG = "pillion_sidecar.config"
 PROTOCOLS = "pillion_sidecar.protocols"
 FILEWATCH = "pillion_sidecar.filewatch"
 FIELDS = "pillion_sidecar.fields"
+TEMPLATES = "pillion_sidecar.templates"
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +184,7 @@ def test_the_configuration_is_loaded_without_the_deliverer() -> None:
     names = [name for name in modules("pillion_sidecar") if f"{name}.".startswith(f"{CONFIG}.")]
     loaded = imported_along_with(names)
     ours = {name for name in loaded if name.startswith("pillion_sidecar.")}
-    known = (f"{CONFIG}.", f"{PROTOCOLS}.", f"{FILEWATCH}.", f"{FIELDS}.")
+    known = (f"{CONFIG}.", f"{PROTOCOLS}.", f"{FILEWATCH}.", f"{FIELDS}.", f"{TEMPLATES}.")
     assert {name for name in ours if not f"{name}.".startswith(known)} == set()
     assert loaded.isdisjoint({"aiohttp", "prometheus_client", "aiodns", "httptools"})
 

@@ -4,8 +4,10 @@ from enum import StrEnum
 
 from pillion_sidecar.fields import (
     Field,
+    FieldType,
     Integer,
     JSONObject,
+    ListOf,
     Rule,
     Struct,
     Text,
@@ -108,8 +110,8 @@ def secret_fields(struct: Struct) -> frozenset[str]:
     return frozenset(
         field.name
         for field in struct.fields
-        if isinstance(field.type, Struct)
-        and (field.type.refers_to == SECRET or secret_fields(field.type))
+        if (struct_of := _struct(field.type)) is not None
+        and (struct_of.refers_to == SECRET or secret_fields(struct_of))
     )
 
 
@@ -117,12 +119,19 @@ def secret_names(struct: Struct, value: JSONObject) -> set[str]:
     """The names of all Secrets in an object, checked or not."""
     if struct.refers_to == SECRET:
         return {value["name"]} if value.get("name") else set()
-    names = set()
+    names: set[str] = set()
     for field in struct.fields:
-        below = value.get(field.name)
-        if below and isinstance(field.type, Struct):
-            names |= secret_names(field.type, below)
+        below, struct_below = value.get(field.name), _struct(field.type)
+        if below and struct_below is not None:
+            items = below if isinstance(field.type, ListOf) else (below,)
+            names.update(*(secret_names(struct_below, item) for item in items))
     return names
+
+
+def _struct(kind: FieldType) -> Struct | None:
+    """The object that a field has, or a list of it."""
+    item = kind.item if isinstance(kind, ListOf) else kind
+    return item if isinstance(item, Struct) else None
 
 
 #: A week.

@@ -219,7 +219,8 @@ class ListenerDestination:
     credentials: Credentials | None = declared(
         default=None,
         type=CREDENTIALS,
-        description="The credentials that the deliverer sends: either basic or bearer.",
+        description="The credentials that the deliverer sends, either basic or bearer, and "
+        "what else the protocol needs.",
     )
     #: None: not set; see :mod:`pillion_sidecar.config.durability`.
     retry: RetryPolicy | None = declared(

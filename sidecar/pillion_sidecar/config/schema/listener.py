@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from pillion_sidecar.config.schema.common import reference, secret_key_reference
+from pillion_sidecar.config.signing import SigningKey
 from pillion_sidecar.fields import (
     Field,
     JSONObject,
+    ListOf,
     Rule,
     Text,
     cel_matches,
@@ -162,8 +164,12 @@ def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
         names = f"{_one_of(protocol.schemes)}://{_NAMED}"
         rules += [_form_rule(protocol, form, when=names) for form in protocol.url_forms]
         rules += [_kind_rule(protocol, kind) for kind in kinds if kind not in protocol.credentials]
+        rules += [_required_rule(protocol, kind) for kind in protocol.required_credentials]
         if protocol.options is not None:
             rules.append(_options_rule(protocol))
+        if protocol.options_required:
+            rules.append(_options_required_rule(protocol))
+        rules += protocol.rules
     return tuple(rules)
 
 
@@ -203,6 +209,28 @@ def _options_rule(protocol: Protocol) -> Rule:
         field=name,
         message=f"has options of protocol {protocol.name}, which is not the protocol",
         remedy=f"Remove it, or set protocol to {protocol.name}.",
+    )
+
+
+def _options_required_rule(protocol: Protocol) -> Rule:
+    name = protocol.options_name
+    return Rule(
+        cel=f"self.protocol != {json.dumps(protocol.name)} || has(self.{name})",
+        holds=lambda spec: spec["protocol"] != protocol.name or name in spec,
+        field=name,
+        message=f"is missing, and protocol {protocol.name} needs it",
+        remedy="Write it.",
+    )
+
+
+def _required_rule(protocol: Protocol, kind: str) -> Rule:
+    return Rule(
+        cel=f"self.protocol != {json.dumps(protocol.name)} || (has(self.credentials) && "
+        f"has(self.credentials.{kind}))",
+        holds=lambda spec: spec["protocol"] != protocol.name or kind in spec.get("credentials", {}),
+        field="credentials",
+        message=f"has no {kind}, which {protocol.name} needs",
+        remedy=f"Name the Secret in credentials.{kind}.",
     )
 
 
@@ -297,15 +325,23 @@ TLS = structure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Basic (username and password) or bearer (token) credentials."""
+    """At most one of basic (username and password) and bearer (token) is set."""
 
     username: str | None = None
     password: str | None = None
     bearer_token: str | None = None
+    #: For the body of a request.
+    api_key: str | None = None
+    signing: tuple[SigningKey, ...] = ()
 
     def __repr__(self) -> str:
         return "Credentials(…)"
 
+
+#: Kinds of credentials that are sent, and all.
+_SENT = ("basic", "bearer", "apiKey")
+_KINDS = (*_SENT, "signing")
+MOST_SIGNING_SECRETS = 5
 
 CREDENTIALS = structure(
     Field(
@@ -330,12 +366,54 @@ CREDENTIALS = structure(
         ),
         "A token (RFC 6750).",
     ),
+    Field(
+        "apiKey",
+        structure(
+            required(
+                "secretRef",
+                secret_key_reference("the key", key="key"),
+                f"The Secret, {_LABELLED}, with the key.",
+            )
+        ),
+        "A key that is sent in the body: the routing key of PagerDuty, or ${apiKey} of a template.",
+    ),
+    Field(
+        "signing",
+        structure(
+            required(
+                "secretRefs",
+                ListOf(
+                    item=secret_key_reference("the signing secret", key="secret"),
+                    max_items=MOST_SIGNING_SECRETS,
+                    atomic=True,
+                ),
+                f"The Secrets, {_LABELLED}, with the signing secrets: one, or several while they "
+                "are replaced. A request has a signature of each.",
+            ),
+            rules=(
+                Rule(
+                    cel="size(self.secretRefs) > 0",
+                    holds=lambda signing: len(signing["secretRefs"]) > 0,
+                    field="secretRefs",
+                    message="is empty",
+                    remedy="Name the Secret with the signing secret.",
+                ),
+            ),
+        ),
+        "The secrets that sign requests (Standard Webhooks). They are not sent.",
+    ),
     rules=(
         Rule(
-            cel="has(self.basic) != has(self.bearer)",
-            holds=lambda credentials: ("basic" in credentials) != ("bearer" in credentials),
-            message="holds both basic and bearer, or neither",
-            remedy="Write exactly one of the two.",
+            cel=" || ".join(f"has(self.{kind})" for kind in _KINDS),
+            holds=lambda credentials: len(credentials) > 0,
+            message=f"holds none of {', '.join(_KINDS)}",
+            remedy="Write one of them, or remove credentials.",
+        ),
+        Rule(
+            cel="!has(self.basic) || !has(self.bearer)",
+            holds=lambda credentials: "basic" not in credentials or "bearer" not in credentials,
+            message="holds both basic and bearer",
+            remedy="Remove one of the two.",
         ),
     ),
 )
@@ -377,7 +455,8 @@ def _tls_is_used(spec: JSONObject) -> bool:
 
 def _credentials_stay_secret(spec: JSONObject) -> bool:
     url = spec.get("destination", "")
-    return "credentials" not in spec or not _is_plain(url) or _is_loopback(url)
+    is_sent = any(kind in spec.get("credentials", {}) for kind in _SENT)
+    return not is_sent or not _is_plain(url) or _is_loopback(url)
 
 
 #: Rules over a destination's spec; the deliverer checks a URL in a Secret.
@@ -391,8 +470,9 @@ SECURITY_RULES = (
         remedy="Write https:// in destination, or remove tls.",
     ),
     Rule(
-        cel="!has(self.credentials) || !has(self.destination) || "
-        f"!{cel_matches('self.destination', PLAIN)} || "
+        cel="!has(self.credentials) || "
+        f"!({' || '.join(f'has(self.credentials.{kind})' for kind in _SENT)}) || "
+        f"!has(self.destination) || !{cel_matches('self.destination', PLAIN)} || "
         f"{cel_matches('self.destination', LOOPBACK)}",
         holds=_credentials_stay_secret,
         field="credentials",

@@ -117,15 +117,19 @@ def failure_outcome(failure: Failure) -> DeliveryOutcome:
     )
 
 
-def status_outcome(status: int, headers: Headers, clock: Clock) -> DeliveryOutcome:
+def status_outcome(
+    status: int, headers: Headers, clock: Clock, *, body: bytes = b""
+) -> DeliveryOutcome:
     """The outcome of a status other than 2xx: always retried; ``INDICATION_REFUSED`` are about the
-    indication."""
+    indication. ``body``: the listener's reason."""
     detail = f"HTTP {status}"
     if 300 <= status < 400:
         location = field(headers, b"location")
         if location is not None:
-            detail += f", a redirect to {_shown(location)}, which is not followed"
-    reasons = [_shown(value) for name in _REASONS if (value := field(headers, name)) is not None]
+            detail += f", a redirect to {shown(location)}, which is not followed"
+    reasons = [shown(value) for name in _REASONS if (value := field(headers, name)) is not None]
+    if body:
+        reasons.append(shown(body))
     if reasons:
         detail += ": " + ", ".join(reasons)
     wait = retry_after(headers, clock.time()) if status in (429, 503) else None
@@ -138,7 +142,8 @@ def status_outcome(status: int, headers: Headers, clock: Clock) -> DeliveryOutco
     )
 
 
-def _shown(value: bytes) -> str:
+def shown(value: bytes) -> str:
+    """The beginning of a listener's text, on one line."""
     text = unquote(value[: 2 * _DETAIL_LIMIT].decode("utf-8", "replace"))
     return one_line(text, _DETAIL_LIMIT)
 

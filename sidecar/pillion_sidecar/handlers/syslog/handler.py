@@ -7,7 +7,7 @@ from functools import partial
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
-from pillion_sidecar.handlers.cloudevents import UNSAYABLE
+from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.exchange import (
     Failure,
@@ -58,7 +58,6 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
         message_format=MessageFormat(
             options if isinstance(options, SyslogOptions) else SyslogOptions(),
             clock=parts.clock,
-            service_name=context.service_name,
         ),
     )
 

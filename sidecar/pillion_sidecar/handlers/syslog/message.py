@@ -8,13 +8,12 @@ import json
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.problems import escape_controls, one_line
 from pillion_sidecar.delivery.handler import Delivery
-from pillion_sidecar.handlers.cloudevents import data, kept_event, rfc3339
+from pillion_sidecar.handlers.content import content_of, data_parts, occurred
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.protocols.syslog import FACILITIES, SyslogMessage, SyslogOptions
 
@@ -40,26 +39,25 @@ _OF_THE_DELIVERY = frozenset(
 class MessageFormat:
     """Makes the messages of one destination."""
 
-    def __init__(self, options: SyslogOptions, *, clock: Clock, service_name: str) -> None:
+    def __init__(self, options: SyslogOptions, *, clock: Clock) -> None:
         self._facility = FACILITIES[options.facility]
         self._app_name = options.app_name
         self._id = options.structured_data_id
         self._is_json = options.message is SyslogMessage.JSON
         self._clock = clock
-        self._service_name = service_name
         self._host = socket.gethostname()
 
     def frame(self, delivery: Delivery) -> bytes:
-        """Raises ValueError, TypeError, KeyError or AttributeError if the body is no instance."""
+        """Raises ``UNSAYABLE`` if the body is no instance."""
         indication = delivery.indication
-        event = kept_event(indication, self._service_name, delivery.selection)
-        instance = data(event, delivery).decode()
+        content = content_of(indication, delivery.selection)
+        instance = b"".join(data_parts(content, delivery)).decode()
         properties: Mapping[str, Any] = {
             name: _plain(value) for name, value in json.loads(instance)["properties"].items()
         }
         parts = (
             f"<{self._priority(properties)}>1",
-            self._timestamp(indication, properties),
+            occurred(content, indication, self._clock),
             self._hostname(indication, properties),
             self._app_name,
             # PROCID
@@ -75,14 +73,6 @@ class MessageFormat:
         stated = properties.get("PerceivedSeverity")
         severity = SEVERITIES.get(stated, OTHER_SEVERITY) if isinstance(stated, int) else None
         return self._facility * 8 + (OTHER_SEVERITY if severity is None else severity)
-
-    def _timestamp(self, indication: Indication, properties: Mapping[str, Any]) -> str:
-        stated = rfc3339(properties.get("IndicationTime"))
-        if stated is not None:
-            return stated
-        clock = self._clock
-        accepted = indication.accepted_at + clock.time() - clock.monotonic()
-        return datetime.fromtimestamp(accepted, UTC).isoformat().replace("+00:00", "Z")
 
     def _hostname(self, indication: Indication, properties: Mapping[str, Any]) -> str:
         """The system that the indication is about, its source, or the deliverer's host."""

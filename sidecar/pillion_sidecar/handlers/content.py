@@ -1,0 +1,186 @@
+"""An indication as JSON: its instance with the properties that a delivery sets, its identifier and
+its time. Usual instances are spliced from bytes; one with a property that a delivery sets is
+decoded and encoded again."""
+
+import json
+import re
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from pillion_cim.datetimes import to_rfc3339
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.handler import Delivery
+from pillion_sidecar.handlers.forms import kept_form
+from pillion_sidecar.indication import Indication, Selection
+
+#: Raised by a body that is no instance, or has a value that JSON cannot express.
+UNSAYABLE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+_FORM = "JSON"
+_RANDOM_ID = "random id"
+_encode = msgspec.json.encode
+_OPENING_BRACE = ord("{")
+
+_SPLICED_NAMES = frozenset(
+    ("indicationfiltername", "sequencecontext", "sequencenumber", "correlatedindications")
+)
+#: A spliced name in quotes; names are case-insensitive.
+_SPLICED = re.compile(
+    rb'"(?:indicationfiltername|sequence(?:context|number)|correlatedindications)"', re.IGNORECASE
+)
+_CANONICAL = re.compile(rb'\{"class": ?"[^"\\]*", ?"properties": ?\{')
+
+
+class _Times(msgspec.Struct):
+    time: Any = msgspec.field(name="IndicationTime", default=None)
+
+
+class _Glance(msgspec.Struct):
+    """All that is read of a spliceable body; msgspec skips the rest."""
+
+    properties: _Times
+
+
+_glance = msgspec.json.Decoder(_Glance)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Content:
+    """The part of an indication's JSON that its deliveries share."""
+
+    #: The instance without the spliced properties: ``{"class":…,"properties":{…}}``.
+    body: bytes
+    identifier: str | None
+    #: As published.
+    correlated: list[Any] | None
+    #: IndicationTime in RFC 3339, if it is a point in time.
+    time: str | None
+    #: RFC 3339; see :func:`occurred`.
+    accepted: str | None = None
+
+
+def content_of(indication: Indication, selection: Selection | None) -> Content:
+    """Kept. Raises as :func:`read_content` does."""
+    return kept_form(indication, _FORM, selection, partial(read_content, indication))
+
+
+def read_content(indication: Indication, body: bytes) -> Content:
+    """``body`` has the properties to deliver. Raises ValueError, TypeError, KeyError or
+    AttributeError if it is not the JSON form of an instance."""
+    correlated = None
+    if (
+        _SPLICED.search(body) is not None
+        # An escape might hide one of the names.
+        or (b"\\" in body and b"\\u" in body)
+        or _CANONICAL.match(body) is None
+        or not body.endswith(b"}}")
+    ):
+        body, correlated = _without_spliced(body)
+    time = _rfc3339(_glance.decode(body).properties.time) if b"IndicationTime" in body else None
+    return Content(body=body, identifier=indication.identifier, correlated=correlated, time=time)
+
+
+def _without_spliced(body: bytes) -> tuple[bytes, list[Any] | None]:
+    """Return the canonical body without the properties that a delivery sets, and
+    CorrelatedIndications, if any."""
+    instance = json.loads(body)
+    correlated = None
+    properties = {}
+    for name, value in instance["properties"].items():
+        lowered = name.lower()
+        if lowered == "correlatedindications":
+            stated = value.get("value") if isinstance(value, dict) else value
+            correlated = stated if isinstance(stated, list) else None
+        elif lowered not in _SPLICED_NAMES:
+            properties[name] = value
+    return _encode({"class": instance["class"], "properties": properties}), correlated
+
+
+def _rfc3339(value: object) -> str | None:
+    """Convert a CIM datetime; None for an interval or wildcards."""
+    text = value.get("value") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        return None
+    # The JSON form also accepts RFC 3339.
+    return to_rfc3339(text) or _in_utc(text)
+
+
+def _in_utc(text: str) -> str | None:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            return None
+        return _zulu(moment.astimezone(UTC))
+    except (ValueError, OverflowError):
+        return None
+
+
+def identifier_of(content: Content, delivery: Delivery) -> str:
+    """IndicationIdentifier, else ``SequenceContext#SequenceNumber``, else a random one, which
+    retries keep."""
+    if content.identifier is not None:
+        return content.identifier
+    if delivery.sequence_context is None:
+        return _random_id(delivery.indication)
+    return f"{delivery.sequence_context}#{delivery.sequence_number}"
+
+
+def _random_id(indication: Indication) -> str:
+    """Kept with the indication, so that a retry has the same one, whatever properties it has."""
+    rendered = indication.rendered
+    if rendered is None:
+        rendered = indication.rendered = {}
+    kept = rendered.get(_RANDOM_ID)
+    if not isinstance(kept, str):
+        kept = rendered[_RANDOM_ID] = str(uuid.uuid4())
+    return kept
+
+
+def data_parts(content: Content, delivery: Delivery) -> list[bytes]:
+    """The instance with the properties that the delivery sets, to be joined."""
+    context, number = delivery.sequence_context, delivery.sequence_number
+    # Further properties can follow before the two closing braces.
+    parts = [content.body[:-2]]
+    if content.body[-3] != _OPENING_BRACE:
+        parts.append(b",")
+    parts += (b'"IndicationFilterName":', _encode(delivery.filter_name))
+    if context is not None and number is not None:
+        parts += (b',"SequenceContext":', _encode(context), b',"SequenceNumber":%d' % number)
+    correlated = content.correlated
+    if delivery.correlated:
+        correlated = [*(correlated or ()), delivery.indication.identifier]
+    if correlated is not None:
+        parts += (b',"CorrelatedIndications":', _encode(correlated))
+    parts.append(b"}}")
+    return parts
+
+
+def occurred(content: Content, indication: Indication, clock: Clock) -> str:
+    """IndicationTime in RFC 3339, else the time of acceptance."""
+    if content.time is not None:
+        return content.time
+    if content.accepted is None:
+        # Kept, so that a retry has the same one.
+        age = clock.monotonic() - indication.accepted_at
+        content.accepted = rfc3339(clock.time() - age)
+    return content.accepted
+
+
+def rfc3339(seconds: float) -> str:
+    """``seconds``: since the epoch."""
+    return _zulu(datetime.fromtimestamp(int(seconds), UTC))
+
+
+def _zulu(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,138 @@
+"""Handlers that send one POST for each delivery and need an answer's status only, or a little of
+its body."""
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.handlers.content import UNSAYABLE
+from pillion_sidecar.handlers.http.authorization import Authorizer
+from pillion_sidecar.handlers.http.exchange import (
+    Failure,
+    Headers,
+    Sender,
+    failure_outcome,
+    later,
+    status_outcome,
+)
+from pillion_sidecar.handlers.http.sender import AuthorizedRequests, content_language
+from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.indication import Indication, Selection
+
+#: Seconds without a request after 410 (Gone). A changed destination has a new handler, which sends
+#: at once.
+GONE_SECONDS = 3600.0
+
+_SUCCESS = {
+    status: DeliveryOutcome(DeliveryResult.SUCCESS, "", status) for status in (200, 202, 204)
+}
+# Without a status: redaction would hide the text of an answer from a secret URL, and this is ours.
+_GONE = DeliveryOutcome(
+    DeliveryResult.FATAL_ERROR,
+    "HTTP 410: the listener wants nothing more; change the destination, or remove it",
+    hold=HoldCause.DESTINATION,
+)
+
+
+class PostHandler(ABC):
+    """Posts to one listener destination. Any 2xx is success unless :meth:`judge` says otherwise."""
+
+    #: What is posted, for the text of an outcome.
+    what: ClassVar[str]
+    #: Whether 410 holds the destination, and stops requests for a while.
+    heeds_gone: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        sender: Sender,
+        target: HTTPTarget,
+        content_type: str,
+        authorizer: Authorizer,
+        clock: Clock,
+    ) -> None:
+        head = (
+            f"POST {target.request_uri} HTTP/1.1\r\n"
+            f"Host: {target.authority}\r\n"
+            "Accept: */*\r\n"
+            f"Content-Type: {content_type}\r\n"
+        ).encode("ascii")
+        self._requests = AuthorizedRequests(sender=sender, head=head, authorizer=authorizer)
+        self._clock = clock
+        #: ``Clock.monotonic()``.
+        self._gone_until: float | None = None
+
+    @abstractmethod
+    def read(self, indication: Indication, selection: Selection | None) -> object:
+        """Make and keep what all deliveries of an indication with the same
+        properties share."""
+
+    @abstractmethod
+    def render(self, delivery: Delivery) -> tuple[bytes, bytes]:
+        """Return header lines, each with its CRLF, and the body."""
+
+    def judge(self, status: int, headers: Headers, body: bytes) -> DeliveryOutcome:
+        if 200 <= status < 300:
+            return _SUCCESS.get(status) or DeliveryOutcome(DeliveryResult.SUCCESS, "", status)
+        return status_outcome(status, headers, self._clock)
+
+    def judge_incomplete(self, failure: Failure) -> DeliveryOutcome:
+        """The outcome of an answer with a complete head and an incomplete body."""
+        status = failure.status
+        if status is not None and not 200 <= status < 300:
+            return failure_outcome(failure)
+        # The status decides, whatever happened to the rest of the answer.
+        return DeliveryOutcome(DeliveryResult.SUCCESS, failure.detail, status)
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        if self._gone_until is not None and self._clock.monotonic() < self._gone_until:
+            asyncio.get_running_loop().call_soon(done, _GONE)
+            return
+        try:
+            languages = content_language(delivery.indication.languages)
+            fields, body = self.render(delivery)
+        except UNSAYABLE as error:
+            self.refuse(done, error)
+            return
+        self.post(languages + fields, body, done)
+
+    def post(self, fields: bytes, body: bytes, done: Callable[[DeliveryOutcome], None]) -> None:
+        self._requests.send(fields, body, _Attempt(self, done), done)
+
+    def refuse(self, done: Callable[[DeliveryOutcome], None], error: Exception) -> None:
+        """Report what :meth:`render` raised."""
+        later(done, DeliveryResult.FATAL_ERROR, f"{self.what} cannot express this: {error}")
+
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
+        with contextlib.suppress(*UNSAYABLE):
+            self.read(indication, selection)
+
+    def close(self) -> None:
+        self._requests.close()
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> DeliveryOutcome:
+        if status == 401:
+            self._requests.refused()
+        if status == 410 and self.heeds_gone:
+            self._gone_until = self._clock.monotonic() + GONE_SECONDS
+            return _GONE
+        return self.judge(status, headers, body)
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    _handler: PostHandler
+    _done: Callable[[DeliveryOutcome], None]
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> None:
+        self._done(self._handler.answered(status, headers, body))
+
+    def failed(self, failure: Failure) -> None:
+        incomplete = failure.in_body
+        judge = self._handler.judge_incomplete if incomplete else failure_outcome
+        self._done(judge(failure))
