@@ -37,7 +37,8 @@ def _one_of(schemes: Iterable[Scheme]) -> str:
 
 
 def _listed(schemes: Iterable[Scheme]) -> str:
-    return " or ".join(f"{scheme.name}://" for scheme in schemes)
+    *others, last = (f"{scheme.name}://" for scheme in schemes)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 _HTTP = tuple(scheme for scheme in _SCHEMES if scheme.name in ("http", "https"))
