@@ -908,7 +908,7 @@ def test_a_url_comes_from_a_labelled_secret_and_is_not_shown(tmp_path: Path, end
     [
         (None, {}, "no such Secret"),
         ("", {}, "URL in its key url"),
-        ("planted", {}, "does not begin with http:// or https://"),
+        ("planted", {}, "does not begin with http://"),
         ("https://planted.example/a b", {}, "holds a character"),
         ("https://u:planted@hooks.example/", {}, "holds a user name or password"),
         ("https://planted..example/", {}, "names no host"),
