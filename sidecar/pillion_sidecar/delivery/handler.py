@@ -41,8 +41,8 @@ class DeliveryOutcome:
     #: Whether a failure counts against the retry attempts. A failure to reach a gateway does not:
     #: the listener was not asked (docs/decisions/0016).
     spends_attempt: bool = True
-    #: Neither a failure nor an attempt: another destination got the connection, or the batch was
-    #: refused and is sent in parts.
+    #: Neither a failure nor an attempt: another destination got the connection, the batch was
+    #: refused and is sent in parts, or the one before it failed.
     preempted: bool = False
     #: Why the destination itself is at fault: its queue is held and the indication keeps its place
     #: (S0.8).

@@ -4,6 +4,7 @@ when to attempt."""
 from collections import Counter
 from collections.abc import Container
 from itertools import islice
+from operator import attrgetter
 from typing import TypeAlias
 
 from pillion_sidecar.clock import Timer
@@ -160,10 +161,9 @@ class DestinationQueue:
 
     @property
     def front_identifiers(self) -> list[str | None]:
-        """The identifiers of the entries that :meth:`DeliveryService.skip` would discard."""
-        first = self.waiting.first()
-        front = self.in_flight or ([] if first is None else [first])
-        return [entry.indication.identifier for entry in front]
+        """The identifier of the entry that :meth:`DeliveryService.skip` would discard, if any."""
+        first = self._first_in_flight() or self.waiting.first()
+        return [] if first is None else [first.indication.identifier]
 
     def refuses(self, places: int, *, now: float) -> bool:
         """Whether to refuse ``places`` more entries: they do not fit and none is evicted
@@ -468,6 +468,19 @@ class DestinationQueue:
         for handler in self.handlers:
             handler.close()
         self._retiring.clear()
+
+    def _first_in_flight(self) -> QueueEntry | None:
+        """Without the cancelled ones."""
+        left = [entry for entry in self.in_flight if entry not in self.cancelled]
+        return min(left, key=attrgetter("number"), default=None)
+
+    def cancel_first(self) -> bool:
+        """Cancel the first entry in flight; False without one."""
+        first = self._first_in_flight()
+        if first is None:
+            return False
+        self.cancelled.append(first)
+        return True
 
     def cancel_in_flight(self) -> None:
         """Discard what is in flight unless it is delivered."""

@@ -227,11 +227,12 @@ class DeliveryService:
 
         An attempt under way may still deliver it; it is not retried.
         """
-        if (queue := self._table.queue(name)) is None or not queue.depth:
+        if (queue := self._table.queue(name)) is None:
             return False
-        if queue.in_flight:
-            queue.cancel_in_flight()
-        elif (first := queue.evict()) is not None:
+        if not queue.cancel_first():
+            first = queue.evict()
+            if first is None:
+                return False
             self._settlements.discard_evicted(queue, first, DiscardReason.PURGED)
         queue.health.retry_now()
         self.arrange(queue)

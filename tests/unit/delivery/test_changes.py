@@ -285,6 +285,32 @@ def test_skip_lets_an_attempt_under_way_arrive_but_does_not_repeat_it(deliverer,
     assert deliverer.settlements.discarded(DiscardReason.PURGED) == ([] if arrives else ["a"])
 
 
+def test_skip_gives_up_one_of_several_under_way(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops", ordering=Ordering.NONE, max_in_flight=3)])
+    for identifier in ("a", "b", "c"):
+        deliverer.publish(identifier)
+    deliverer.run()
+    queue = deliverer.service.queue("ops")
+    assert queue is not None
+    assert queue.front_identifiers == ["a"]
+    assert deliverer.service.skip("ops")
+    assert queue.front_identifiers == ["b"]
+    for _ in range(3):
+        deliverer.answer_held("ops", ERROR)
+    assert deliverer.settlements.discarded(DiscardReason.PURGED) == ["a"]
+    assert queue.depth == 2
+
+
+def test_what_is_given_up_already_is_not_skipped_again(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    assert deliverer.service.skip("ops")
+    assert not deliverer.service.skip("ops")
+
+
 def test_purge_discards_all_that_waits(deliverer):
     deliverer.answer = ERROR
     deliverer.apply([destination("ops")])
