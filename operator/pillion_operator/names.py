@@ -60,6 +60,8 @@ DATA_VOLUME = "pillion-data"
 #: The sockets of plug-ins.
 PLUGINS_VOLUME = "pillion-plugins"
 PLUGINS_PATH = "/etc/pillion/plugins"
+#: The environment variable in which a plug-in finds its socket.
+PLUGIN_SOCKET = "PILLION_PLUGIN_SOCKET"
 
 #: The type of the Secrets with a rendered configuration, and what their credentials label says.
 CONFIGURATION_TYPE = "pillion.dev/configuration"

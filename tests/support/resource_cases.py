@@ -339,12 +339,6 @@ _DESTINATION_CASES = (
         {"protocol": "CIM-XML", "cloudEvents": {"maxBatch": 2}},
         {"protocol": "CloudEvents", "cloudEvents": {"maxBatch": 2}},
     ),
-    _destination(
-        "cloudEvents.maxDelayMilliseconds",
-        "has no effect, since maxBatch is 1",
-        {"protocol": "CloudEvents", "cloudEvents": {"maxDelayMilliseconds": 5}},
-        {"protocol": "CloudEvents", "cloudEvents": {"maxDelayMilliseconds": 5, "maxBatch": 2}},
-    ),
 )
 
 _SYSLOG = {"destination": "syslogs://host", "protocol": "Syslog"}

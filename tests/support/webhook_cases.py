@@ -28,6 +28,11 @@ def _case(field: str, says: str, refused: JSON, mended: JSON) -> Case:
     )
 
 
+_SYSLOG = {"protocol": "Syslog", "destination": "syslogs://host"}
+# A written URL of a file would break the rule about TLS, too.
+_FILE = {"protocol": "File", "destinationFrom": {"secretKeyRef": {"name": "a"}}}
+
+
 def _credentials(says: str, of: JSON, refused: JSON, mended: JSON) -> Case:
     given, instead = ({**of, "credentials": one} if one else of for one in (refused, mended))
     return _case("credentials", says, given, instead)
@@ -56,7 +61,7 @@ def _template(says: str, refused: str, mended: str) -> Case:
 
 WEBHOOK_CASES = (
     _credentials("has no signing", _SIGNED, _BASIC, {**_BASIC, **_SIGNING}),
-    _credentials("holds apiKey, which S", _SIGNED, {**_SIGNING, **_API_KEY}, _SIGNING),
+    _credentials("holds apiKey, which Standard", _SIGNED, {**_SIGNING, **_API_KEY}, _SIGNING),
     _credentials("holds signing, which CIM", _EXPORTS, {**_BASIC, **_SIGNING}, _BASIC),
     _credentials("holds signing, which Cloud", _EVENTS, {**_BASIC, **_SIGNING}, _BASIC),
     _credentials("holds signing, which W", _SLACK, {**_BASIC, **_SIGNING}, _BASIC),
@@ -64,6 +69,11 @@ WEBHOOK_CASES = (
     _credentials("holds apiKey, which Cloud", _EVENTS, _API_KEY, _BASIC),
     _credentials("holds apiKey, which Plugin", _PLUGIN, _API_KEY, {}),
     _credentials("holds signing, which Plugin", _PLUGIN, _SIGNING, {}),
+    *(
+        _credentials(f"holds {next(iter(kind))}, which {of['protocol']}", of, kind, {})
+        for of in (_SYSLOG, _FILE)
+        for kind in (_API_KEY, _SIGNING)
+    ),
     _case(
         "destination",
         "has a scheme that StandardWebhooks",

@@ -13,6 +13,7 @@ from pillion_operator.names import (
     DATA_VOLUME,
     GATEWAY_CA,
     OPERATOR_TOKEN,
+    PLUGIN_SOCKET,
     PLUGINS_PATH,
     PLUGINS_VOLUME,
     TLS_PATH,
@@ -107,7 +108,7 @@ def plugin_container(plugin: Object) -> dict[str, Any]:
         "name": f"plugin-{plugin['name']}",
         "image": plugin["image"],
         "restartPolicy": "Always",
-        "env": [{"name": "PILLION_PLUGIN_SOCKET", "value": _socket(plugin)}],
+        "env": [{"name": PLUGIN_SOCKET, "value": _socket(plugin)}],
         "securityContext": _security_context(),
         "volumeMounts": [_plugins_mount()],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -122,7 +123,8 @@ def plugin_container(plugin: Object) -> dict[str, Any]:
 
 
 def plugins_volume() -> dict[str, Any]:
-    return {"name": PLUGINS_VOLUME, "emptyDir": {}}
+    # Only for sockets: no plug-in can fill the node's disk with it.
+    return {"name": PLUGINS_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
 
 
 def _plugins_mount() -> dict[str, Any]:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 
 #: Maximum bytes of a batch; a longer delivery goes alone.
@@ -22,38 +21,27 @@ class Waiting(NamedTuple):
 class Batches:
     """Collects deliveries, and sends a batch when the previous one is concluded.
 
-    The first delivery goes at once, or after ``delay`` seconds; those that arrive while a batch is
-    under way go with the next, so a slow listener causes longer batches.
+    The first delivery goes at once; those that arrive while a batch is under way go with the next,
+    so a slow listener causes longer batches.
     """
 
-    def __init__(
-        self,
-        send: Callable[[list[Waiting]], None],
-        *,
-        most: int,
-        timers: Timers | None = None,
-        delay: float = 0.0,
-    ) -> None:
-        """``send`` gets at most ``most`` deliveries; :meth:`conclude` follows once. ``delay`` needs
-        ``timers``."""
+    def __init__(self, send: Callable[[list[Waiting]], None], *, most: int) -> None:
+        """``send`` gets at most ``most`` deliveries; :meth:`conclude` follows once."""
         self.most = most
         self._send = send
-        self._timers = timers
-        self._delay = delay
         self._waiting: deque[Waiting] = deque()
         # A batch is under way, or its outcomes are being reported.
         self._busy = False
         self._closed = False
-        self._timer: Timer | None = None
 
     def add(self, body: bytes, done: Callable[[DeliveryOutcome], None]) -> None:
         self._waiting.append(Waiting(body, done))
         if not self._busy:
-            self._send_or_wait()
+            self._send_next()
 
     def conclude(self, batch: list[Waiting], outcomes: Sequence[DeliveryOutcome]) -> None:
         """Report outcomes in order. What delivery hands over meanwhile waits. If the last failed,
-        it comes back too, to keep the order, and spends no attempt: it was not sent."""
+        it comes back too, to keep the order: not sent, so no attempt."""
         for waiting, outcome in zip(batch, outcomes, strict=True):
             if self._closed:
                 return
@@ -64,36 +52,23 @@ class Batches:
                 last,
                 result=DeliveryResult.ERROR,
                 spends_attempt=False,
+                preempted=True,
                 refuses_indication=False,
             )
             while self._waiting:
                 self._waiting.popleft().done(unsent)
         self._busy = False
         if self._waiting and not self._closed:
-            self._send_or_wait()
+            self._send_next()
 
     def close(self) -> None:
         """Nothing more is sent or reported."""
         self._closed = True
         self._waiting.clear()
-        self._stop_timer()
-
-    def _send_or_wait(self) -> None:
-        if self._delay and self._timers is not None and len(self._waiting) < self.most:
-            if self._timer is None:
-                self._timer = self._timers.call_later(self._delay, self._send_next)
-            return
-        self._send_next()
 
     def _send_next(self) -> None:
-        self._stop_timer()
         self._busy = True
         self._send(self._take())
-
-    def _stop_timer(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
 
     def _take(self) -> list[Waiting]:
         waiting = self._waiting

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.batches import Batches, Waiting
@@ -41,6 +41,9 @@ from pillion_sidecar.protocols.cloud_events import PROTOCOL
 
 #: The class follows.
 TYPE_PREFIX = "org.dmtf.cim.indication."
+
+#: Full batches that are accepted before a batch grows again after a refusal.
+FULL_BEFORE_GROWTH = 16
 
 _RENDERED = "CloudEvents"
 _encode = msgspec.json.encode
@@ -129,7 +132,6 @@ class CloudEventsBatchHandler(CloudEventsHandler):
         target: HTTPTarget,
         authorizer: Authorizer,
         clock: Clock,
-        timers: Timers,
         service_name: str,
         options: BatchOptions,
     ) -> None:
@@ -141,12 +143,9 @@ class CloudEventsBatchHandler(CloudEventsHandler):
             service_name=service_name,
         )
         self._most = options.max_batch
-        self._batches = Batches(
-            self._send,
-            most=options.max_batch,
-            timers=timers,
-            delay=options.max_delay_milliseconds / 1000,
-        )
+        self._batches = Batches(self._send, most=options.max_batch)
+        # Successes of full batches since a batch was refused or grew.
+        self._full = 0
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         try:
@@ -171,11 +170,15 @@ class CloudEventsBatchHandler(CloudEventsHandler):
         if outcome.refuses_indication and len(batch) > 1:
             # Smaller batches show which event is refused, or were too large together.
             self._batches.most = len(batch) // 2
+            self._full = 0
             outcome = replace(
                 outcome, spends_attempt=False, preempted=True, refuses_indication=False
             )
         elif outcome.result is DeliveryResult.SUCCESS and len(batch) == self._batches.most:
-            self._batches.most = min(self._most, 2 * self._batches.most)
+            self._full += 1
+            if self._full == FULL_BEFORE_GROWTH:
+                self._full = 0
+                self._batches.most = min(self._most, 2 * self._batches.most)
         self._batches.conclude(batch, [outcome] * len(batch))
 
 
@@ -191,7 +194,6 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
             target=target,
             authorizer=authorizer,
             clock=context.parts.clock,
-            timers=context.parts.timers,
             service_name=context.service_name,
             options=options,
         )

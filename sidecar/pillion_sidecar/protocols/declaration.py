@@ -96,23 +96,6 @@ class BatchOptions:
         description="Maximum number of indications in one request, which has one answer for all "
         "of them. 1: each indication has a request of its own.",
     )
-    max_delay_milliseconds: int = declared(
-        default=0,
-        type=Integer(minimum=0, maximum=60_000),
-        description="Milliseconds that an indication waits for others, if the batch is not full. "
-        "0: none; a batch then has what arrived during the previous request.",
-    )
-
-
-BATCH_RULES = (
-    Rule(
-        cel="self.maxDelayMilliseconds == 0 || self.maxBatch > 1",
-        holds=lambda options: options["maxDelayMilliseconds"] == 0 or options["maxBatch"] > 1,
-        field="maxDelayMilliseconds",
-        message="has no effect, since maxBatch is 1",
-        remedy="Raise maxBatch, or remove maxDelayMilliseconds.",
-    ),
-)
 
 
 def http_schemes(*, port: int = 80, tls_port: int = 443) -> tuple[Scheme, ...]:

@@ -4,7 +4,6 @@ import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.batches import MOST_BYTES, Batches, Waiting
-from pillion_sidecar.testing import FakeTime
 
 SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 
@@ -12,10 +11,10 @@ SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 class Told:
     """What a collector sent, and what it reported."""
 
-    def __init__(self, fake_time: FakeTime, *, most: int = 3, delay: float = 0.0) -> None:
+    def __init__(self, *, most: int = 3) -> None:
         self.sent: list[list[Waiting]] = []
         self.outcomes: list[tuple[bytes, DeliveryOutcome]] = []
-        self.batches = Batches(self.sent.append, most=most, timers=fake_time, delay=delay)
+        self.batches = Batches(self.sent.append, most=most)
 
     def add(self, *bodies: bytes) -> None:
         for body in bodies:
@@ -30,8 +29,8 @@ class Told:
         return [[waiting.body for waiting in batch] for batch in self.sent]
 
 
-def test_what_arrives_during_a_request_goes_with_the_next(fake_time: FakeTime) -> None:
-    told = Told(fake_time)
+def test_what_arrives_during_a_request_goes_with_the_next() -> None:
+    told = Told()
     told.add(b"0", b"1", b"2", b"3", b"4")
     assert told.bodies == [[b"0"]]
     told.conclude()
@@ -42,8 +41,8 @@ def test_what_arrives_during_a_request_goes_with_the_next(fake_time: FakeTime) -
     assert [body for body, _ in told.outcomes] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_batch_is_bounded_by_bytes_and_a_long_body_goes_alone(fake_time: FakeTime) -> None:
-    told = Told(fake_time)
+def test_a_batch_is_bounded_by_bytes_and_a_long_body_goes_alone() -> None:
+    told = Told()
     told.add(b"0", b"x" * MOST_BYTES, b"y" * MOST_BYTES, b"1", b"2")
     for _ in range(3):
         told.conclude()
@@ -55,30 +54,9 @@ def test_a_batch_is_bounded_by_bytes_and_a_long_body_goes_alone(fake_time: FakeT
     ]
 
 
-def test_a_batch_that_is_not_full_waits_for_others(fake_time: FakeTime) -> None:
-    told = Told(fake_time, delay=5.0)
-    told.add(b"0")
-    fake_time.advance(4.9)
-    told.add(b"1")
-    assert told.sent == []
-    fake_time.advance(0.1)
-    assert told.bodies == [[b"0", b"1"]]
-    told.add(b"2")
-    told.conclude()
-    fake_time.advance(4.9)
-    assert len(told.sent) == 1
-    told.add(b"3", b"4")
-    assert told.bodies[1:] == [[b"2", b"3", b"4"]]
-    told.conclude()
-    fake_time.advance(60.0)
-    assert len(told.sent) == 2
-
-
 @pytest.mark.parametrize("result", [DeliveryResult.ERROR, DeliveryResult.POST_DELIVERY_ERROR])
-def test_what_waits_behind_a_failed_batch_comes_back_unsent(
-    fake_time: FakeTime, result: DeliveryResult
-) -> None:
-    told = Told(fake_time, most=2)
+def test_what_waits_behind_a_failed_batch_comes_back_unsent(result: DeliveryResult) -> None:
+    told = Told(most=2)
     told.add(b"0", b"1", b"2")
     told.conclude(DeliveryOutcome(result, "HTTP 503", 503))
     assert [body for body, _ in told.outcomes] == [b"0", b"1", b"2"]
@@ -91,18 +69,17 @@ def test_what_waits_behind_a_failed_batch_comes_back_unsent(
     assert len(told.sent) == 1
 
 
-def test_what_can_never_be_delivered_costs_the_others_nothing(fake_time: FakeTime) -> None:
-    told = Told(fake_time)
+def test_what_can_never_be_delivered_costs_the_others_nothing() -> None:
+    told = Told()
     told.add(b"0", b"1")
     told.conclude(DeliveryOutcome(DeliveryResult.FATAL_ERROR, "no"))
     assert told.bodies == [[b"0"], [b"1"]]
 
 
-def test_nothing_is_sent_or_reported_after_the_close(fake_time: FakeTime) -> None:
-    told = Told(fake_time, delay=5.0)
+def test_nothing_is_sent_or_reported_after_the_close() -> None:
+    told = Told()
     told.add(b"0", b"1", b"2", b"3")
     told.batches.close()
     told.conclude()
-    fake_time.advance(60.0)
     assert told.outcomes == []
     assert len(told.sent) == 1

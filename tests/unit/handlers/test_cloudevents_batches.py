@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.cloudevents import CloudEventsBatchHandler
+from pillion_sidecar.handlers.cloudevents import FULL_BEFORE_GROWTH, CloudEventsBatchHandler
 from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import parse_target
@@ -26,7 +26,6 @@ class Batched:
             target=parse_target("http://events.example/in"),
             authorizer=StaticAuthorizer(b"Authorization: Bearer t\r\n"),
             clock=fake_time,
-            timers=fake_time,
             service_name="default",
             options=BatchOptions(max_batch=4),
         )
@@ -83,14 +82,16 @@ def test_a_refused_batch_is_halved_until_one_event_is_refused(batched: Batched) 
     assert told == [("c", True, True), ("d", False, False), ("e", False, False)]
 
 
-def test_batches_grow_again_after_a_success(batched: Batched) -> None:
+def test_batches_grow_again_after_many_successes(batched: Batched) -> None:
     batched.deliver("a", "b", "c")
     batched.answer(200)
     batched.answer(400)
-    batched.deliver("b", "c", "d", "e", "f", "g", "h", "i", "j")
-    while len(batched.outcomes) < 12:
+    more = [str(number) for number in range(FULL_BEFORE_GROWTH + 2)]
+    batched.deliver(*more)
+    while len(batched.outcomes) < 3 + len(more):
         batched.answer(200)
-    assert batched.batches[2:] == [["b"], ["c", "d"], ["e", "f", "g", "h"], ["i", "j"]]
+    sizes = [len(batch) for batch in batched.batches[2:]]
+    assert sizes == [1] * FULL_BEFORE_GROWTH + [2]
 
 
 def test_a_failed_batch_fails_all_and_what_waits_spends_no_attempt(batched: Batched) -> None:

@@ -215,7 +215,8 @@ def test_a_plugin_is_a_container_that_the_deliverer_reaches_by_a_socket() -> Non
     assert mount in deliverer["volumeMounts"]
     # No journal, no token, no certificate.
     assert plugin["volumeMounts"] == [mount]
-    assert {"name": "pillion-plugins", "emptyDir": {}} in pod["volumes"]
+    volume = {"medium": "Memory", "sizeLimit": "1Mi"}
+    assert {"name": "pillion-plugins", "emptyDir": volume} in pod["volumes"]
 
 
 def test_a_gateway_without_plugins_has_the_pods_that_it_had() -> None:
