@@ -22,6 +22,7 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler
 from pillion_sidecar.handlers.appending import append
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.protocols.syslog import SyslogOptions
 from pillion_sidecar.protocols.webhook import WebhookOptions
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
@@ -220,7 +221,9 @@ ADAPTERS = {
     "Webhook": Adapter(
         _good_webhook, _hung_http, given={"options": WebhookOptions(template='{"a": "${class}"}')}
     ),
-    "Syslog": Adapter(_good_syslog, _hung_syslog),
+    "Syslog": Adapter(
+        _good_syslog, _hung_syslog, given={"options": SyslogOptions(max_bytes=2 * len(BIG))}
+    ),
     "File": Adapter(_good_file, _hung_file),
     "Plugin": Adapter(_good_plug_in, _hung_plug_in, grace=5.0),
 }

@@ -320,6 +320,9 @@ def run(args: argparse.Namespace) -> int:
             "--delivery-folder": args.delivery_folder,
         }
     )
+    if args.delivery_folder is not None and not args.delivery_folder.is_dir():
+        text = f"--delivery-folder {args.delivery_folder}: no such folder: make it, or name another"
+        raise CommandError(text, code=Exit.USAGE)
     check_listeners(
         {
             "--intake": args.intake,

@@ -6,6 +6,7 @@ is followed. Several processes may write one file: each locks it while it append
 
 import errno
 import fcntl
+import json
 import os
 import re
 import stat
@@ -19,6 +20,8 @@ from pillion_sidecar.handlers.errors import HandlerError
 #: How each line begins, and so each file.
 BEGINNING = b'{"class":'
 MODE = 0o640
+#: Bytes that are read of a last line without a line feed: more than any line has.
+LONGEST_REST = 16 * 1024 * 1024
 _BLOCK = 64 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO is refused, and not waited for.
@@ -150,17 +153,31 @@ def _undo(file: int, size: int, cause: str) -> None:
 
 
 def _end_of_lines(file: int) -> int:
-    """Return the end of the last whole line. What a crash left behind it is cut off: it was never
-    told as a success."""
+    """Return the end of the last line. A last line without its line feed gets one; the part of a
+    line that a crash left is cut off: it was never told as a success."""
     size = os.fstat(file).st_size
     # A crash may leave zeros.
     beginning = os.pread(file, len(BEGINNING), 0).rstrip(b"\0")
     if not BEGINNING.startswith(beginning):
         raise AppendError("it holds something else; name another one")
     end = _after_last_line_feed(file, size)
-    if end < size:
-        os.ftruncate(file, end)
+    if end == size:
+        return end
+    rest = os.pread(file, min(size - end, LONGEST_REST), end)
+    if _is_whole(rest):
+        _write(file, b"\n")
+        return size + 1
+    if rest.rstrip(b"\0")[: len(BEGINNING)] != BEGINNING[: len(rest.rstrip(b"\0"))]:
+        raise AppendError("its last line is something else; name another one")
+    os.ftruncate(file, end)
     return end
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _after_last_line_feed(file: int, size: int) -> int:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from pillion_sidecar.fields import declared, one_of, resource, text_matching
+from pillion_sidecar.fields import Integer, declared, one_of, resource, text_matching
 from pillion_sidecar.protocols.declaration import Protocol, Scheme, URLForm
 
 #: RFC 5424 6.2.1, without kern, which no other program may use.
@@ -59,6 +59,13 @@ class SyslogOptions:
         default=SyslogMessage.TEXT,
         description="The text of a message. Text: the property Message, Description, or else the "
         "class; the properties are in the structured data. JSON: the instance.",
+    )
+    max_bytes: int = declared(
+        default=8192,
+        type=Integer(minimum=1024, maximum=4_194_304),
+        description="Maximum bytes of a message. Parameters that do not fit are left out, and the "
+        "text is cut. At most the listener's own limit (maxMessageSize of rsyslog): beyond it, "
+        "rsyslog takes the rest for further messages.",
     )
 
 

@@ -89,7 +89,11 @@ async def received(folder: Path, count: int) -> list[dict[str, Any]]:
 
 
 async def deliver(
-    time: FakeTime, url: str, options: SyslogOptions, *identifiers: str
+    time: FakeTime,
+    url: str,
+    options: SyslogOptions,
+    *identifiers: str,
+    description: str = "two\nlines",
 ) -> list[DeliveryResult]:
     body = json.dumps(
         {
@@ -99,7 +103,7 @@ async def deliver(
                 "IndicationTime": "20261121133000.250000+060",
                 "SystemName": "station-7",
                 "Message": TEXT,
-                "Description": "two\nlines",
+                "Description": description,
                 "Numbers": [1, 2],
             },
         },
@@ -155,6 +159,22 @@ async def test_rsyslog_reads_what_was_meant(fake_time: FakeTime, tmp_path: Path)
     ]
     assert {one["filter"] for one in parameters} == {'a"b]c\\'}
     assert {one["sequence"] for one in parameters} == {"7"}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("message", SyslogMessage)
+async def test_no_long_text_begins_another_message(
+    fake_time: FakeTime, tmp_path: Path, message: SyslogMessage
+) -> None:
+    forged = "<0>1 2026-11-26T00:00:00Z forged su - - - pwned "
+    options = SyslogOptions(message=message)
+    async with rsyslog(tmp_path) as url:
+        told = await deliver(
+            fake_time, url, options, "i-1", "i-2", description=3 * "d" + 400 * forged
+        )
+        messages = await received(tmp_path, 2)
+    assert told == 2 * [DeliveryResult.SUCCESS]
+    assert [one["host"] for one in messages] == 2 * ["station-7"]
 
 
 @pytest.mark.timeout(60)

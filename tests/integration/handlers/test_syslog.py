@@ -84,7 +84,7 @@ async def test_the_options_reach_the_message(fake_time: FakeTime) -> None:
 
 
 async def test_a_message_larger_than_all_buffers_arrives_whole(fake_time: FakeTime) -> None:
-    options = SyslogOptions(message=SyslogMessage.JSON)
+    options = SyslogOptions(message=SyslogMessage.JSON, max_bytes=2 * len(BIG))
     async with (
         listening() as listener,
         handling(fake_time, listener.url, options=options) as handler,

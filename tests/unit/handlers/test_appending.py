@@ -81,13 +81,28 @@ def test_what_cannot_be_removed_may_be_there(
     assert "could not be removed" in str(error)
 
 
-@pytest.mark.parametrize("left", [b'{"cl', b'{"class":"7"', b'{"class":"7"}', b"\0\0\0\0\0\0\0"])
+@pytest.mark.parametrize("left", [b'{"cl', b'{"class":"7"', b"\0\0\0\0\0\0\0"])
 @pytest.mark.parametrize("before", [0, 1, 3])
 def test_the_rest_of_a_crash_is_cut_off(tmp_path: Path, left: bytes, before: int) -> None:
     whole = b"".join(line(number).text for number in range(before))
     (tmp_path / NAME).write_bytes(whole + left)
     assert append(tmp_path, NAME, [line(9)]) == (1, None)
     assert (tmp_path / NAME).read_bytes() == whole + line(9).text
+
+
+def test_a_last_line_without_its_line_feed_gets_one(tmp_path: Path) -> None:
+    first, second = line(1).text, line(2).text
+    (tmp_path / NAME).write_bytes(first + second.removesuffix(b"\n"))
+    assert append(tmp_path, NAME, [line(3)]) == (1, None)
+    assert (tmp_path / NAME).read_bytes() == first + second + line(3).text
+
+
+def test_a_last_line_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    left = line(1).text + b"operator note without end"
+    (tmp_path / NAME).write_bytes(left)
+    done, error = append(tmp_path, NAME, [line(2)])
+    assert (done, str(error)) == (0, "its last line is something else; name another one")
+    assert (tmp_path / NAME).read_bytes() == left
 
 
 def test_a_long_rest_is_cut_off(tmp_path: Path) -> None:

@@ -195,3 +195,19 @@ def test_no_value_gets_out_of_its_place(
     if not is_json:
         parameters |= {"Message", "SystemName", "Other"}
     assert set(told.data[ID]) == parameters
+
+
+@pytest.mark.parametrize("kind", SyslogMessage)
+def test_a_message_has_at_most_so_many_bytes(kind: SyslogMessage) -> None:
+    options = SyslogOptions(message=kind, max_bytes=1024)
+    told = MessageFormat(options, clock=FakeTime()).frame(
+        delivery(indication(body(SystemName="h", Short="a", Long=900 * "é", Message=900 * "é")))
+    )
+    (only,) = frames(told)
+    assert len(only) in (1023, 1024)
+    # Whole: the text is cut, and a parameter that does not fit is left out.
+    found = message(only)
+    assert ("Short" in only.decode()) is True
+    assert found.host == "h"
+    if kind is SyslogMessage.TEXT:
+        assert ' Long="' not in only.decode()

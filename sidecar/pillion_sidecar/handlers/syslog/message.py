@@ -44,6 +44,7 @@ class MessageFormat:
         self._app_name = options.app_name
         self._id = options.structured_data_id
         self._is_json = options.message is SyslogMessage.JSON
+        self._limit = options.max_bytes
         self._clock = clock
         self._host = socket.gethostname()
 
@@ -55,7 +56,7 @@ class MessageFormat:
         properties: Mapping[str, Any] = {
             name: _plain(value) for name, value in json.loads(instance)["properties"].items()
         }
-        parts = (
+        head = (
             f"<{self._priority(properties)}>1",
             occurred(content, indication, self._clock),
             self._hostname(indication, properties),
@@ -63,10 +64,11 @@ class MessageFormat:
             # PROCID
             _NIL,
             _ascii(indication.class_name, MSGID_LIMIT),
-            self._structured_data(delivery, properties),
-            escape_controls(instance) if self._is_json else _text(indication, properties),
         )
-        message = " ".join(parts).encode()
+        header = " ".join(head)
+        data = self._structured_data(delivery, properties, room=self._limit - len(header) - 2)
+        text = escape_controls(instance) if self._is_json else _text(indication, properties)
+        message = _cut(f"{header} {data} {text}".encode(), self._limit)
         return b"%d %b" % (len(message), message)
 
     def _priority(self, properties: Mapping[str, Any]) -> int:
@@ -81,14 +83,22 @@ class MessageFormat:
                 return _ascii(name, HOSTNAME_LIMIT)
         return _NIL
 
-    def _structured_data(self, delivery: Delivery, properties: Mapping[str, Any]) -> str:
-        parameters = [
-            f' {name}="{_value(value)}"' for name, value in self._parameters(delivery, properties)
-        ]
+    def _structured_data(
+        self, delivery: Delivery, properties: Mapping[str, Any], *, room: int
+    ) -> str:
+        """``room``: maximum bytes; parameters that do not fit are left out."""
         language = delivery.indication.languages[:1]
         # RFC 5424 7.3.4 has room for one.
         meta = f'[meta language="{_value(language[0])}"]' if language else ""
-        return f"[{self._id}{''.join(parameters)}]{meta}"
+        data = f"[{self._id}"
+        room -= len(data) + len("]") + len(meta)
+        for name, value in self._parameters(delivery, properties):
+            parameter = f' {name}="{_value(value)}"'
+            size = len(parameter.encode())
+            if size <= room:
+                room -= size
+                data += parameter
+        return f"{data}]{meta}"
 
     def _parameters(
         self, delivery: Delivery, properties: Mapping[str, Any]
@@ -107,6 +117,11 @@ class MessageFormat:
             usable = len(name) <= NAME_LIMIT and _NAME.fullmatch(name) is not None
             if usable and value is not None and name.lower() not in _OF_THE_DELIVERY:
                 yield name, value
+
+
+def _cut(message: bytes, most: int) -> bytes:
+    # Not in the middle of a character.
+    return message if len(message) <= most else message[:most].decode(errors="ignore").encode()
 
 
 def _plain(value: Any) -> Any:
