@@ -169,6 +169,15 @@ def test_files_in_the_folder_of_the_journal_are_refused(tmp_path: Path) -> None:
     assert failure.value.code == Exit.USAGE
 
 
+def test_a_folder_of_files_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    sidecar.add_arguments(parser)
+    given = ["--resources", str(tmp_path), "--delivery-folder", str(tmp_path / "none")]
+    with pytest.raises(CommandError, match=r"--delivery-folder .*/none: no such folder") as failure:
+        sidecar.run(parser.parse_args(given))
+    assert failure.value.code == Exit.USAGE
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
