@@ -82,19 +82,17 @@ class Link:
         self._stuck = 0
         self._is_broken = False
         self._is_closed = False
-        self._workers = [
-            Thread(target=self._work, name=f"pillion-worker-{number}", daemon=True)
-            for number in range(plugin.in_flight)
-        ]
+        #: Those that run.
+        self._workers: list[Thread] = []
 
     def serve(self, lines: Iterator[bytes]) -> None:
         """Serve until a ``shutdown`` or the end of the lines, and until all that came is answered.
-        Threads whose function does not return are left behind."""
+        Threads whose function does not return are left behind. Raises RuntimeError where no thread
+        can be started; then it has ended, too."""
         timer = Thread(target=self._time, name="pillion-timer", daemon=True)
         timer.start()
-        for worker in self._workers:
-            worker.start()
         try:
+            self._start_workers()
             for line in lines:
                 if not self._take(line):
                     break
@@ -104,6 +102,12 @@ class Link:
                 self._is_closed = True
                 self._changed.notify_all()
             timer.join()
+
+    def _start_workers(self) -> None:
+        for number in range(self._plugin.in_flight):
+            worker = Thread(target=self._work, name=f"pillion-worker-{number}", daemon=True)
+            worker.start()
+            self._workers.append(worker)
 
     def join(self) -> None:
         """After :meth:`serve`: wait until each function that was called has returned."""

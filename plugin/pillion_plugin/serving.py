@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 from socket import AF_UNIX, SHUT_RD, SHUT_RDWR, SOCK_STREAM
 from socket import socket as Socket
-from threading import Event, Lock, Thread
+from threading import Condition, Event, Thread
 from typing import BinaryIO
 
 from pillion_plugin.clock import Clock, SystemClock
@@ -20,6 +20,10 @@ from pillion_plugin.messages import MESSAGE_LIMIT
 
 #: Links of one socket: as many as a deliverer has at most. Each has in_flight + 2 threads.
 MOST_LINKS = 64
+#: Errors of accept() that pass: a shortage, or a deliverer that has gone already.
+_PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED))
+#: Seconds from such an error to the next accept().
+PAUSE_SECONDS = 1.0
 #: The path of the socket, if the program gives none.
 SOCKET_VARIABLE = "PILLION_PLUGIN_SOCKET"
 
@@ -102,7 +106,8 @@ class SocketServer:
         self._plugin = plugin
         self._path = path
         self._clock = clock
-        self._lock = Lock()
+        # Guards all below but the socket itself.
+        self._changed = Condition()
         #: Each with whether it has ended; its threads may not have.
         self._links: dict[Socket, Event] = {}
         self._is_closed = False
@@ -115,41 +120,66 @@ class SocketServer:
         self.close()
 
     def serve(self) -> None:
-        """Accept links until :meth:`close`."""
+        """Accept links until :meth:`close`. Raises OSError if the socket is of no further use."""
         while True:
             try:
                 connection, _ = self._listening.accept()
-            except OSError:
+            except OSError as failure:
                 if self._is_closed:
                     return
-                raise
-            self._begin(connection)
+                if failure.errno not in _PASSING:
+                    raise
+                say(f"no link can be accepted for now: {failure}")
+                self._pause()
+            else:
+                self._begin(connection)
+
+    def _pause(self) -> None:
+        """Let a shortage pass; :meth:`close` ends the wait."""
+        with self._changed:
+            if not self._is_closed:
+                self._clock.wait(self._changed, PAUSE_SECONDS)
 
     def _begin(self, connection: Socket) -> None:
-        with self._lock:
-            if len(self._links) < MOST_LINKS and not self._is_closed:
-                self._links[connection] = Event()
+        refusal = self._start_link(connection)
+        if refusal is not None:
+            say(f"a link is refused: {refusal}")
+            connection.close()
+
+    def _start_link(self, connection: Socket) -> str | None:
+        """Return why it cannot be served, or None."""
+        with self._changed:
+            if self._is_closed:
+                return "the plug-in is ending"
+            if len(self._links) >= MOST_LINKS:
+                return f"there are {MOST_LINKS}"
+            self._links[connection] = Event()
+            try:
                 Thread(target=self._serve_link, args=(connection,), daemon=True).start()
-                return
-        say(f"a link is refused: there are {MOST_LINKS}")
-        connection.close()
+            except RuntimeError as failure:  # the limit of threads
+                del self._links[connection]
+                return str(failure)
+        return None
 
     def _serve_link(self, connection: Socket) -> None:
         link = Link(self._plugin, write=connection.sendall, clock=self._clock)
         try:
             with connection, connection.makefile("rb") as commands:
                 link.serve(read_lines(commands))
+        except RuntimeError as failure:  # the limit of threads
+            say(f"a link ends: {failure}")
         finally:
             self._links[connection].set()
             # Its place is taken for as long as its threads are there: their number is bounded.
             link.join()
-            with self._lock:
+            with self._changed:
                 del self._links[connection]
 
     def close(self) -> None:
         """End all links, and remove the socket. What has come is answered first."""
-        with self._lock:
+        with self._changed:
             self._is_closed = True
+            self._changed.notify_all()
             links = dict(self._links)
         # accept() in another thread returns by this, not by close().
         _shut(self._listening, SHUT_RDWR)

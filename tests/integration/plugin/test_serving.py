@@ -1,5 +1,6 @@
 """The helper in real processes and on real sockets."""
 
+import errno
 import json
 import os
 import socket
@@ -8,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ import pytest
 
 from pillion_cli.plugin.checks import Plan, run_checks
 from pillion_cli.plugin.peer import SocketPeer
-from pillion_plugin import serving
-from pillion_plugin.clock import SystemClock
+from pillion_plugin import link, serving
+from pillion_plugin.clock import Clock, SystemClock
 from pillion_plugin.link import Deliver, Plugin
 from pillion_plugin.serving import SocketServer
 from support.plugin_link import INITIALIZE, Gates, deliver_params
@@ -84,9 +86,11 @@ def test_a_deliverer_that_has_gone_ends_the_process() -> None:
 
 
 @contextmanager
-def served(path: Path, deliver: Deliver, *, in_flight: int = 1) -> Iterator[SocketServer]:
+def served(
+    path: Path, deliver: Deliver, *, in_flight: int = 1, clock: Clock | None = None
+) -> Iterator[SocketServer]:
     plugin = Plugin(deliver=deliver, name="socket", in_flight=in_flight)
-    server = SocketServer(plugin, path, clock=SystemClock())
+    server = SocketServer(plugin, path, clock=clock or SystemClock())
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:
@@ -199,6 +203,139 @@ def test_more_links_than_the_bound_are_refused(
         with linked(path) as other:
             assert other.readline() == b""
         assert ask(one, "initialize", INITIALIZE, 2)["id"] == 2
+
+
+# ---------------------------------------------------------------------- shortages
+
+
+def limited_threads(*, failing: int) -> type[threading.Thread]:
+    """Threads of which this one, counted from 0, cannot be started."""
+    numbers = count()
+
+    class Limited(threading.Thread):
+        def start(self) -> None:
+            if next(numbers) == failing:
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    return Limited
+
+
+def test_a_link_whose_thread_cannot_be_started_is_refused_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serving, "Thread", limited_threads(failing=0))
+    monkeypatch.setattr(serving, "MOST_LINKS", 1)
+    path = tmp_path / "plug.sock"
+    with served(path, print):
+        with linked(path) as refused:
+            assert refused.readline() == b""
+        with linked(path) as stream:
+            assert ask(stream, "initialize", INITIALIZE, 1)["id"] == 1
+    said = "pillion_plugin: a link is refused: can't start new thread\n"
+    assert capfd.readouterr().err == said
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+def test_a_link_that_lacks_a_thread_ends_and_its_place_is_free(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    failing: int,
+) -> None:
+    """The threads of a link are the timer and then the workers."""
+    monkeypatch.setattr(link, "Thread", limited_threads(failing=failing))
+    monkeypatch.setattr(serving, "MOST_LINKS", 1)
+    path = tmp_path / "plug.sock"
+    with served(path, print, in_flight=2):
+        with linked(path) as ended:
+            assert ended.readline() == b""
+        assert is_served_in_the_end(path)
+    assert "pillion_plugin: a link ends: can't start new thread\n" in capfd.readouterr().err
+
+
+def is_served_in_the_end(path: Path) -> bool:
+    """Connect until a link is served: the place of another is free some time after its end."""
+    for _ in range(10_000):
+        with linked(path) as stream:
+            try:
+                return bool(ask(stream, "initialize", INITIALIZE, 1)["id"] == 1)
+            except (ConnectionError, json.JSONDecodeError):
+                continue  # refused
+    return False
+
+
+class UnluckySocket(socket.socket):
+    """Its first calls of accept() fail."""
+
+    numbers: list[int]
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.numbers:
+            number = self.numbers.pop(0)
+            raise OSError(number, os.strerror(number))
+        return super().accept()
+
+
+class PauseClock(SystemClock):
+    """Does not wait in pauses of the server, and counts them."""
+
+    def __init__(self) -> None:
+        self.pauses = 0
+
+    def wait(self, changed: threading.Condition, seconds: float | None) -> None:
+        if seconds == serving.PAUSE_SECONDS:
+            self.pauses += 1
+        else:
+            super().wait(changed, seconds)
+
+
+def test_links_are_accepted_again_after_a_shortage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serving, "Socket", UnluckySocket)
+    UnluckySocket.numbers = [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]
+    path, clock = tmp_path / "plug.sock", PauseClock()
+    with served(path, print, clock=clock), linked(path) as stream:
+        assert ask(stream, "initialize", INITIALIZE, 1)["id"] == 1
+    assert clock.pauses == 3
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 3
+    shown = "pillion_plugin: no link can be accepted for now: [Errno 24] Too many open files"
+    assert said[0] == shown
+
+
+def test_a_socket_that_is_of_no_further_use_ends_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "Socket", UnluckySocket)
+    UnluckySocket.numbers = [errno.EINVAL]
+    plugin = Plugin(deliver=print, name="x")
+    with (
+        SocketServer(plugin, tmp_path / "plug.sock", clock=SystemClock()) as server,
+        pytest.raises(OSError, match="Invalid argument"),
+    ):
+        server.serve()
+
+
+class TellingClock(SystemClock):
+    def __init__(self) -> None:
+        self.is_waiting = threading.Event()
+
+    def wait(self, changed: threading.Condition, seconds: float | None) -> None:
+        self.is_waiting.set()
+        super().wait(changed, seconds)
+
+
+def test_the_end_of_a_server_does_not_wait_for_a_shortage_to_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "Socket", UnluckySocket)
+    monkeypatch.setattr(serving, "PAUSE_SECONDS", 3600.0)
+    UnluckySocket.numbers = [errno.EMFILE]
+    clock = TellingClock()
+    with served(tmp_path / "plug.sock", print, clock=clock):
+        assert clock.is_waiting.wait(20)
 
 
 def test_the_socket_of_a_process_that_has_ended_is_replaced(tmp_path: Path) -> None:
