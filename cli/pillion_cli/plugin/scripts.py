@@ -78,11 +78,13 @@ class Scripts:
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
         """End what the process has left in its group, and reap it."""
+        # Before it is reaped: its number is not given to another process until then.
+        kill_group(process.pid)
+        # Without the lock: a process that hangs in the kernel holds no other delivery up.
+        exit_code(process.pid)
         with self._lock:
-            # Before it is reaped: its number is not given to another process until then.
-            kill_group(process.pid)
-            process.wait()
             self._running.discard(process.pid)
+            process.wait()
         assert process.stderr is not None
         process.stderr.close()
 

@@ -1,15 +1,21 @@
 """``pillion plugin exec``: one process a command, its outcome, its environment and its end."""
 
+import errno
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pillion_cli.plugin import scripts
+from pillion_cli.plugin.processes import kill_group
 from pillion_cli.plugin.scripts import SHARE, VALUE_LIMIT, Scripts
 from pillion_plugin import Delivery, Refused, Retry
 from pillion_plugin.delivery import Peer, delivery_from
@@ -136,6 +142,34 @@ def test_a_child_that_left_the_group_and_keeps_standard_error_holds_nothing_up(
     child = f"echo $$ >{told}.new; mv {told}.new {told}; exec sleep 60"
     shell(f"setsid sh -c '{child}' & while [ ! -e {told} ]; do :; done").deliver(delivery())
     os.kill(int(told.read_text()), signal.SIGKILL)
+
+
+def test_a_process_that_cannot_be_ended_holds_no_other_delivery_and_no_signal_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs in the kernel, as on a file system that is not reached."""
+    os.mkfifo(tmp_path / "fifo")
+    unkilled: queue.SimpleQueue[int] = queue.SimpleQueue()
+    failures = [OSError(errno.EMFILE, "Too many open files")]
+
+    def open_pidfd(pid: int, open_it: Callable[[int], int] = os.pidfd_open) -> int:
+        if failures:
+            raise failures.pop()
+        return open_it(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", open_pidfd)
+    monkeypatch.setattr(scripts, "kill_group", unkilled.put)
+    hanging = shell(f'[ "$PILLION_IDENTIFIER" = 2 ] || read line <{tmp_path}/fifo')
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(hanging.deliver, delivery(identifier="1"))
+        group = unkilled.get(timeout=20)
+        try:
+            threads.submit(hanging.deliver, delivery(identifier="2")).result(20)
+            threads.submit(hanging.end_all).result(20)
+        finally:
+            kill_group(group)
+        with pytest.raises(OSError, match="Too many open files"):
+            first.result(20)
 
 
 def test_nothing_is_started_after_the_end() -> None:
