@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_cli.plugin.peer import CheckFailed, Conversation, Peer, shown
+from pillion_sidecar.handlers.plugin.messages import METHOD_NOT_FOUND, MOST_IN_FLIGHT, VERSION
 
-VERSION = 1
-MOST_IN_FLIGHT = 5
-METHOD_NOT_FOUND = -32601
 OUTCOMES = ("success", "error", "fatal")
 #: Bytes of the large indication; a line has at most 4 MiB.
 LARGE = 3 * 1024 * 1024

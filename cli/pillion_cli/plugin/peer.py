@@ -12,19 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pillion_cli.plugin.processes import exit_code, kill_group
-from pillion_plugin.serving import SOCKET_VARIABLE
 from pillion_sidecar.config.problems import escape_controls
+from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, METHOD_NOT_FOUND
+from pillion_sidecar.handlers.plugin.process import plugin_environment
 
-#: Bytes of a line from a plug-in, without its end.
-ANSWER_LIMIT = 64 * 1024
 #: Bytes that have come and were not expected.
 _UNREAD_LIMIT = 16 * ANSWER_LIMIT
 #: Characters of what came that are shown.
 _SHOWN = 300
 _CHUNK = 65_536
-#: Of the deliverer's environment a plug-in gets these, and PILLION_PLUGIN_….
-VARIABLES = ("PATH", "LANG", "TZ", "HOME")
-PREFIX = "PILLION_PLUGIN_"
 
 
 class CheckFailed(Exception):
@@ -62,7 +58,7 @@ class ProcessPeer:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment(os.environ),
+            env=plugin_environment(os.environ),
             process_group=0,
             bufsize=0,
         )
@@ -120,16 +116,6 @@ class SocketPeer:
 
     def close(self) -> None:
         self._socket.close()
-
-
-def environment(of_deliverer: "os._Environ[str] | dict[str, str]") -> dict[str, str]:
-    """What a plug-in gets of the deliverer's environment. A plug-in that is a process serves no
-    socket."""
-    return {
-        name: value
-        for name, value in of_deliverer.items()
-        if name in VARIABLES or (name.startswith(PREFIX) and name != SOCKET_VARIABLE)
-    }
 
 
 class Conversation:
@@ -206,7 +192,7 @@ class Conversation:
     def _refuse(self, message: dict[str, Any]) -> None:
         """Answer a request as the deliverer does; a notification is left."""
         if message.get("id") is not None:
-            failure = {"code": -32601, "message": "a plug-in may call no method"}
+            failure = {"code": METHOD_NOT_FOUND, "message": "a plug-in may call no method"}
             answer = {"jsonrpc": "2.0", "id": message["id"], "error": failure}
             self.send_line(json.dumps(answer).encode())
 

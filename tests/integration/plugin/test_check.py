@@ -1,6 +1,7 @@
 """``pillion plugin check`` on plug-ins that do well, and on bad ones."""
 
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from pillion_cli.exits import Exit
 from pillion_cli.main import main
 from pillion_cli.plugin.checks import CHECKS, Plan, run_checks
-from pillion_cli.plugin.peer import ProcessPeer, SocketPeer, environment
+from pillion_cli.plugin.peer import ProcessPeer, SocketPeer
+from pillion_sidecar.handlers.plugin.process import plugin_environment
 from support.small_plugin import GOOD_DELIVER, GOOD_INITIALIZE, small_plugin
 
 
@@ -188,10 +190,21 @@ def test_a_socket_that_hangs_up_fails_with_the_cause(tmp_path: Path) -> None:
     assert result.as_text() == ("FAIL  initialize: expected an answer to id 1; came it hung up")
 
 
-def test_a_plug_in_gets_little_of_the_environment() -> None:
-    given = {"PATH": "/bin", "TOKEN": "secret", "PILLION_PLUGIN_X": "1", "PILLION_TOKEN": "secret"}
-    given["PILLION_PLUGIN_SOCKET"] = "/run/plug.sock"
-    assert environment(given) == {"PATH": "/bin", "PILLION_PLUGIN_X": "1"}
+def test_a_plug_in_gets_of_the_environment_what_a_deliverer_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PILLION_PLUGIN_X", "1")
+    monkeypatch.setenv("PILLION_TOKEN", "secret")
+    note = tmp_path / "note"
+    begin = f'open({str(note)!r}, "w").write(json.dumps(dict(os.environ)))'
+    assert failures(small_plugin(tmp_path, begin=begin), "one delivery") == {}
+    # Python may set it in itself.
+    got = {
+        name: value for name, value in json.loads(note.read_text()).items() if name != "LC_CTYPE"
+    }
+    assert got == plugin_environment(os.environ)
+    assert got["PILLION_PLUGIN_X"] == "1"
+    assert "PILLION_TOKEN" not in got
 
 
 def test_the_command_may_have_options_and_dashes_of_its_own(
