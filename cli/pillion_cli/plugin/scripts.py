@@ -12,6 +12,7 @@ from threading import Lock
 
 from pillion_cli.plugin.processes import exit_code, kill_group, signal_group
 from pillion_plugin import Delivery, Refused, Retry
+from pillion_sidecar.signals import signal_name
 
 #: EX_DATAERR of sysexits.h.
 FATAL = 65
@@ -198,6 +199,6 @@ def _conclude(code: int, run: _Run) -> None:
     if code == FATAL:
         raise Refused(detail or f"exit code {code}")
     if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        name = signal_name(-code)
         raise Retry(f"ended by {name}: {detail}" if detail else f"ended by {name}")
     raise Retry(detail or f"exit code {code}")

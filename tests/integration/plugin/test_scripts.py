@@ -74,6 +74,7 @@ def test_a_script_that_reads_nothing_succeeds() -> None:
         ("printf 'last\\n\\n  \\n' >&2; exit 75", Retry, "last"),
         ("exit 1", Retry, "exit code 1"),
         ("kill -9 $$", Retry, "ended by SIGKILL"),
+        ("kill -40 $$", Retry, "ended by signal 40"),
         ("echo bad >&2; kill -11 $$", Retry, "ended by SIGSEGV: bad"),
         ("printf '\\377' >&2; exit 1", Retry, "\ufffd"),
         ("echo out; exit 1", Retry, "exit code 1"),
