@@ -74,7 +74,8 @@ class FakeWire:
 
 
 class FakeOpener:
-    """Opens a :class:`FakeWire`, unless ``failure`` says why not; with ``waits`` it never does."""
+    """Opens a :class:`FakeWire`, unless ``failure`` says why not; with ``waits`` it waits until the
+    test calls ``proceed``."""
 
     def __init__(self) -> None:
         self.wires: list[FakeWire] = []
@@ -82,6 +83,11 @@ class FakeOpener:
         self.waits = False
         self.begun = 0
         self.gone = 0
+        self._may_open: asyncio.Future[None] | None = None
+
+    def proceed(self) -> None:
+        assert self._may_open is not None
+        self._may_open.set_result(None)
 
     async def open(self, owner: WireOwner, gone: Callable[[], None]) -> None:
         def counted() -> None:
@@ -91,7 +97,8 @@ class FakeOpener:
         self.begun += 1
         try:
             if self.waits:
-                await asyncio.get_running_loop().create_future()
+                self._may_open = asyncio.get_running_loop().create_future()
+                await self._may_open
             if self.failure is not None:
                 raise self.failure
         except BaseException:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.handlers.http.exchange import RETRY_AFTER_LIMIT
+from pillion_sidecar.handlers.plugin import messages
 from pillion_sidecar.handlers.plugin.lines import PluginLog
 from pillion_sidecar.handlers.plugin.link import (
     IDLE_SECONDS,
@@ -16,7 +18,7 @@ from pillion_sidecar.handlers.plugin.link import (
     Link,
     LinkNames,
 )
-from pillion_sidecar.handlers.plugin.messages import initialize_params
+from pillion_sidecar.handlers.plugin.messages import DETAIL_LIMIT, Answer, initialize_params
 from pillion_sidecar.handlers.plugin.replies import Command
 from pillion_sidecar.handlers.plugin.wire import LinkError
 from pillion_sidecar.handlers.plugin_slots import CLOSING_SECONDS, LinkSlots
@@ -401,6 +403,49 @@ async def test_a_fault_of_ours_at_a_start_is_an_error(linked: Linked) -> None:
     assert "a fault" in linked.outcomes[1].detail
 
 
+@pytest.mark.parametrize("digits", [309, 4000])
+async def test_a_huge_retry_after_is_limited(linked: Linked, digits: int) -> None:
+    await linked.begin(2)
+    linked.opener.wire.answers(1, outcome="error", retryAfter=10**digits)
+    assert linked.outcomes[1].retry_after == RETRY_AFTER_LIMIT
+    linked.opener.wire.succeeds(2)
+    assert linked.results[2] is SUCCESS
+
+
+async def test_a_huge_negative_retry_after_is_invalid(linked: Linked) -> None:
+    await linked.begin()
+    linked.opener.wire.answers(1, outcome="error", retryAfter=-(10**4000))
+    assert "retryAfter is -1000" in linked.outcomes[1].detail
+    assert len(linked.outcomes[1].detail) < 300
+
+
+async def test_the_code_of_an_error_is_limited(linked: Linked) -> None:
+    await linked.begin()
+    error = {"code": 10**4000, "message": "no disk"}
+    linked.opener.wire.says({"jsonrpc": "2.0", "id": 1, "error": error})
+    assert len(linked.outcomes[1].detail) == DETAIL_LIMIT
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+async def test_a_fault_of_ours_in_a_message_ends_the_link(
+    fake_time: FakeTime,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_hidden: bool,
+) -> None:
+    def fail(answer: Answer) -> DeliveryOutcome:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(messages, "outcome_of", fail)
+    linked = Linked(fake_time, is_hidden=is_hidden)
+    await linked.begin(2, inFlight=2)
+    linked.opener.wire.succeeds(1)
+    assert linked.results == {1: POST_DELIVERY_ERROR, 2: POST_DELIVERY_ERROR}
+    assert "a fault of the deliverer: RuntimeError" in linked.outcomes[1].detail
+    assert linked.opener.wire.ended is True
+    assert ("planted" in caplog.text) is not is_hidden
+
+
 # ---------------------------------------------------------------------- close, and the bound
 
 
@@ -431,6 +476,23 @@ async def test_a_link_that_is_closed_before_its_start_leaves_nothing(linked: Lin
     linked.link.close()
     await turns()
     assert (linked.opener.begun, linked.opener.gone, linked.slots.taken) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("end", ["close", "time-out"])
+async def test_a_start_that_completes_as_it_is_given_up_leaves_nothing(
+    linked: Linked, end: str
+) -> None:
+    linked.opener.waits = True
+    await linked.send()
+    linked.opener.proceed()
+    if end == "close":
+        linked.link.close()
+    else:
+        linked.time.advance(SILENCE)
+    await turns()
+    assert linked.opener.wire.ended is True
+    assert (linked.opener.gone, linked.slots.taken) == (1, 0)
+    assert linked.results == ({} if end == "close" else {1: ERROR})
 
 
 async def test_a_close_within_an_outcome_keeps_the_others_silent(linked: Linked) -> None:

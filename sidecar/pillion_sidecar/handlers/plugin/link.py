@@ -122,7 +122,7 @@ class Link:
 
     def refuse(self, command: Command, outcome: DeliveryOutcome) -> None:
         """Report an outcome from the event loop: the caller is in the middle of its own turn."""
-        asyncio.get_running_loop().call_soon(self._tell, command, outcome)
+        asyncio.get_running_loop().call_soon(self._report, command, outcome)
 
     def end_idle(self) -> None:
         """End it until the next delivery."""
@@ -166,6 +166,10 @@ class Link:
             self._fail(str(failure), hold=failure.hold, spends_attempt=failure.spends_attempt)
 
     def wire_opened(self, wire: Wire) -> None:
+        if self._opening is None:
+            # Given up in the turn in which it was opened.
+            wire.end(at_once=True)
+            return
         self._wire = wire
         self._write(messages.request(_INITIALIZE, "initialize", self._initialize))
 
@@ -195,6 +199,14 @@ class Link:
             self._take_message(messages.read(line))
         except MessageError as error:
             self._fail(_MAY_QUOTE if self._is_hidden else str(error))
+        except Exception as error:  # Else its commands would wait without an end.
+            self._fail(f"a fault of the deliverer: {type(error).__name__}")
+            logger.exception(
+                "%s: its message could not be handled",
+                self._names.plugin,
+                exc_info=None if self._is_hidden else error,
+                extra={"event": "plugin-message-fault", "destination": self._names.destination},
+            )
 
     def wire_lost(self, wire: Wire, reason: str) -> None:
         if wire is self._wire:
@@ -215,11 +227,14 @@ class Link:
             self._take_log(message)
 
     def _take_answer(self, answer: Answer) -> None:
+        is_first = not self._in_flight
+        # Before its command is taken: from then on only this outcome ends it.
+        outcome = None if is_first else self._outcome(answer)
         command = self._replies.take(answer.id)
         if command is None:
             detail = "" if answer.error is None else f" ({answer.error})"
             raise MessageError(f"it answered the unknown id {str(answer.id)[:40]!r}{detail}")
-        if command.done is None:
+        if outcome is None:
             # The link is complete (S2.7).
             self._in_flight = messages.in_flight(answer)
             self._write_waiting()
@@ -227,10 +242,13 @@ class Link:
         self._wait = 0.0
         # The next command is under way while this outcome is recorded.
         self._write_waiting()
+        self._report(command, outcome)
+
+    def _outcome(self, answer: Answer) -> DeliveryOutcome:
         outcome = messages.outcome_of(answer)
         if self._is_hidden and outcome.detail:
-            outcome = replace(outcome, detail=_MAY_QUOTE)
-        self._tell(command, outcome)
+            return replace(outcome, detail=_MAY_QUOTE)
+        return outcome
 
     def _take_log(self, message: Notification) -> None:
         if isinstance(message.params, dict):
@@ -282,7 +300,7 @@ class Link:
             outcome = DeliveryOutcome(
                 result, self._failure, hold=hold, spends_attempt=spends_attempt
             )
-            self._tell(command, outcome)
+            self._report(command, outcome)
 
     def _log_failure(self, reason: str) -> None:
         logger.warning(
@@ -312,6 +330,6 @@ class Link:
             wire.end(at_once=at_once)
         return [command for command in self._replies.clear() if command.done is not None]
 
-    def _tell(self, command: Command, outcome: DeliveryOutcome) -> None:
+    def _report(self, command: Command, outcome: DeliveryOutcome) -> None:
         if not self._closed and command.done is not None:
             command.done(outcome)

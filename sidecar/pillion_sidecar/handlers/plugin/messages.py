@@ -1,6 +1,5 @@
 """The messages of the plug-in protocol: JSON-RPC 2.0, one message a line (docs/plugins.md)."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -194,7 +193,8 @@ def _retry_after(value: Any) -> float | None:
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or math.isnan(value) or value < 0:
+    # An integer may be too large for a float, so it is compared before it is converted.
+    if not is_number or not value >= 0:
         raise MessageError(f"retryAfter is {_value(value)}, and not a number of seconds from 0")
     return float(min(value, RETRY_AFTER_LIMIT))
 
@@ -206,7 +206,7 @@ def _error_text(error: Any) -> str:
         code, text = error.get("code"), error.get("message")
     if not isinstance(code, int) or not isinstance(text, str):
         return f"a JSON-RPC error without code and message: {_value(error)}"
-    return f"JSON-RPC error {code}: {one_line(text, DETAIL_LIMIT)}"
+    return one_line(f"JSON-RPC error {code}: {text}", DETAIL_LIMIT)
 
 
 def _value(value: Any) -> str:
