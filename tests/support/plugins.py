@@ -32,20 +32,25 @@ async def turns() -> None:
 
 
 class FakeWire:
-    """Keeps what is written; the test speaks for the plug-in."""
+    """Keeps what is written; the test acts as the plug-in."""
 
     def __init__(self, owner: WireOwner, gone: Callable[[], None]) -> None:
         self.owner = owner
         self.lines: list[JSON] = []
         self.unsent = 0
+        #: Nothing can be sent any more.
+        self.is_closed = False
         #: ``at_once``, once it is ended.
         self.ended: bool | None = None
         self._gone = gone
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes) -> bool:
+        if self.is_closed:
+            return False
         assert line.endswith(b"\n")
         assert line.count(b"\n") == 1
         self.lines.append(json.loads(line))
+        return True
 
     def end(self, *, at_once: bool) -> None:
         self.ended = at_once

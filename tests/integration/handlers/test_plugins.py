@@ -286,7 +286,16 @@ serve()
             POST_DELIVERY_ERROR,
             "it closed its standard output",
         ),
-        ("greet(); os.close(0); sleep()", POST_DELIVERY_ERROR, "it closed its standard input"),
+        (
+            "greet(); read(); os.close(0); sleep()",
+            POST_DELIVERY_ERROR,
+            "it closed its standard input",
+        ),
+        (
+            "read(); os.close(0); send(id=0, result={'protocolVersion': 1}); sleep()",
+            ERROR,
+            "it closed its standard input",
+        ),
         ("print('Welcome!', flush=True); sleep()", ERROR, "not JSON: Welcome!"),
     ],
 )

@@ -288,6 +288,14 @@ async def test_what_was_not_written_whole_was_not_handled(linked: Linked) -> Non
     assert linked.results == {1: POST_DELIVERY_ERROR, 2: ERROR}
 
 
+async def test_what_was_written_to_a_closed_wire_was_not_handled(linked: Linked) -> None:
+    await linked.begin(1, inFlight=4)
+    linked.opener.wire.is_closed = True
+    await linked.send(2)
+    linked.opener.wire.breaks()
+    assert linked.results == {1: POST_DELIVERY_ERROR, 2: ERROR, 3: ERROR}
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -5,6 +5,7 @@ import logging
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, MessageError
+from pillion_sidecar.handlers.plugin.wire import Wire, WireOwner
 
 logger = logging.getLogger("pillion.plugin")
 
@@ -49,6 +50,37 @@ class Splitter:
     def has_part(self) -> bool:
         """Whether a line has begun that is not complete."""
         return bool(self._rest)
+
+
+class LineReader:
+    """Gives the lines of a wire to its owner."""
+
+    def __init__(self, wire: Wire, owner: WireOwner | None) -> None:
+        self._wire = wire
+        #: None once the wire has ended. What comes after that is not kept.
+        self.owner = owner
+        self._lines = Splitter()
+
+    def feed(self, data: bytes) -> None:
+        if self.owner is not None:
+            self._lines.feed(data)
+
+    def read(self) -> None:
+        """Give all complete lines to the owner, which may end the wire at any of them."""
+        while (owner := self.owner) is not None:
+            try:
+                line = self._lines.next()
+            except MessageError as error:
+                owner.wire_lost(self._wire, str(error))
+                return
+            if line is None:
+                return
+            owner.wire_received(self._wire, line)
+
+    @property
+    def ending(self) -> str:
+        """What to add to the reason of an end that nobody asked for."""
+        return " in the middle of a line" if self._lines.has_part else ""
 
 
 class PluginLog:

@@ -187,8 +187,8 @@ class Link:
 
     def _write(self, line: bytes) -> None:
         assert self._wire is not None
-        self._written += len(line)
-        self._wire.write(line)
+        if self._wire.write(line):
+            self._written += len(line)
 
     # ------------------------------------------------------------------ replies
 

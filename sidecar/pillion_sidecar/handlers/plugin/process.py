@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from functools import partial
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import HoldCause
-from pillion_sidecar.handlers.plugin.lines import BYTES_PER_SECOND, PluginLog, Splitter
-from pillion_sidecar.handlers.plugin.messages import MessageError
+from pillion_sidecar.filewatch import SHORTAGES
+from pillion_sidecar.handlers.plugin.lines import BYTES_PER_SECOND, LineReader, PluginLog
 from pillion_sidecar.handlers.plugin.wire import LinkError, WireOwner
 from pillion_sidecar.handlers.plugin_slots import GRACE_SECONDS
 from pillion_sidecar.settings import PluginEndpoint
@@ -26,19 +27,21 @@ logger = logging.getLogger("pillion.plugin")
 #: All that a plug-in gets of the deliverer's environment, which may hold secrets.
 KEPT_VARIABLES = frozenset(("PATH", "LANG", "TZ", "HOME"))
 KEPT_PREFIX = "PILLION_PLUGIN_"
+#: It tells pillion_plugin to serve a socket, and not its standard input.
+SOCKET_VARIABLE = "PILLION_PLUGIN_SOCKET"
 #: Seconds from the end of a process, or of its output, to the other one, and for its last output.
 LAST_WORDS_SECONDS = 1.0
 #: Seconds of the last look for processes that it left behind.
 ORPHAN_SECONDS = 0.5
 #: Errors of the machine, and not of the declaration.
-_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN))
+_SHORTAGES = SHORTAGES | {errno.EAGAIN}
 
 
 def plugin_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name in KEPT_VARIABLES or name.startswith(KEPT_PREFIX)
+        if name in KEPT_VARIABLES or (name.startswith(KEPT_PREFIX) and name != SOCKET_VARIABLE)
     }
 
 
@@ -85,21 +88,30 @@ class ProcessOpener:
 
     async def open(self, owner: WireOwner, gone: Callable[[], None]) -> None:
         """See ``Opener``."""
-        # In a thread: the file system of the program may be slow.
-        starting = asyncio.get_running_loop().run_in_executor(None, self._start)
+        given_up = threading.Event()
+        try:
+            # In a thread: the file system of the program may be slow.
+            starting = asyncio.get_running_loop().run_in_executor(None, self._start, given_up)
+        except RuntimeError as error:
+            # No thread can be started, and another one of the executor may still call it.
+            given_up.set()
+            gone()
+            raise LinkError(f"it could not be started: {error}", spends_attempt=False) from None
         try:
             started = await asyncio.shield(starting)
         except asyncio.CancelledError:
             starting.add_done_callback(partial(self._end_unwanted, gone))
             raise
-        except LinkError:
+        except BaseException:  # Whatever ended it: its slot must not stay taken.
             gone()
             raise
         wire = ProcessWire(started, owner=owner, gone=gone, timers=self.timers, log=self.log)
         await wire.open()
 
-    def _start(self) -> Started:
+    def _start(self, given_up: threading.Event) -> Started:
         """Raises LinkError."""
+        if given_up.is_set():
+            raise LinkError("it was given up before its start")
         try:
             return self._start_process()
         except OSError as error:
@@ -157,12 +169,13 @@ class ProcessWire:
     ) -> None:
         self._process = started.process
         self._pidfd = started.pidfd
-        self._owner = owner
         self._gone = gone
         self._timers = timers
         self._log = log
-        self._lines = Splitter()
+        self._lines = LineReader(self, owner)
         self._stdin: asyncio.WriteTransport | None = None
+        #: Kept by the protocol of standard input.
+        self.has_unsent = False
         self._outputs: list[asyncio.ReadTransport] = []
         #: Streams of output that have not ended; one that is not wanted has none.
         self._open_outputs = 0 if owner is None else 2
@@ -181,18 +194,21 @@ class ProcessWire:
         loop, process = asyncio.get_running_loop(), self._process
         try:
             self._stdin, _ = await loop.connect_write_pipe(lambda: _Input(self), process.stdin)
+            # Then writing is paused whenever bytes are unsent.
+            self._stdin.set_write_buffer_limits(high=0)
             for pipe, output in ((process.stdout, _Replies), (process.stderr, _Errors)):
                 transport, _ = await loop.connect_read_pipe(partial(output, self), pipe)
                 self._outputs.append(transport)
-        except BaseException:
+        except BaseException:  # Whatever ended it: its process must not stay.
             self._open_outputs = len(self._outputs)
             self.end(at_once=True)
             raise
-        if self._owner is None or self._finished:
+        owner = self._lines.owner
+        if owner is None or self._finished:
             return
         self._is_open = True
-        self._owner.wire_opened(self)
-        self._read_lines()
+        owner.wire_opened(self)
+        self._lines.read()
         if self._is_over:
             self._tell_lost()
 
@@ -200,16 +216,23 @@ class ProcessWire:
 
     @property
     def unsent(self) -> int:
-        return 0 if self._stdin is None else self._stdin.get_write_buffer_size()
+        if self._stdin is None:
+            return 0
+        # A transport that breaks forgets what it had not sent.
+        return max(self._stdin.get_write_buffer_size(), int(self.has_unsent))
 
-    def write(self, line: bytes) -> None:
-        if self._stdin is not None and not self._stdin.is_closing():
-            self._stdin.write(line)
+    def write(self, line: bytes) -> bool:
+        stdin = self._stdin
+        if stdin is None or stdin.is_closing():
+            return False
+        stdin.write(line)
+        # It may have found the pipe broken.
+        return not stdin.is_closing()
 
     def end(self, *, at_once: bool) -> None:
         if self._ending:
             return
-        self._ending, self._owner = True, None
+        self._ending, self._lines.owner = True, None
         if at_once:
             self._close_outputs()
         if self._process.returncode is not None:
@@ -229,22 +252,9 @@ class ProcessWire:
     # ------------------------------------------------------------------ what the streams tell
 
     def replied(self, data: bytes) -> None:
-        if self._owner is None:
-            return
         self._lines.feed(data)
         if self._is_open:
-            self._read_lines()
-
-    def _read_lines(self) -> None:
-        while (owner := self._owner) is not None:
-            try:
-                line = self._lines.next()
-            except MessageError as error:
-                owner.wire_lost(self, str(error))
-                return
-            if line is None:
-                return
-            owner.wire_received(self, line)
+            self._lines.read()
 
     def said(self, data: bytes, transport: asyncio.ReadTransport) -> None:
         """Take bytes of standard error; one that floods is read slowly."""
@@ -296,7 +306,7 @@ class ProcessWire:
 
     def _settle(self) -> None:
         has_exited = self._process.returncode is not None
-        if has_exited and (self._open_outputs == 0 or self._is_over):
+        if has_exited and (self._open_outputs <= 0 or self._is_over):
             self._over()
 
     def _over(self) -> None:
@@ -307,12 +317,12 @@ class ProcessWire:
             self._finish()
 
     def _tell_lost(self) -> None:
-        if self._owner is not None:
-            self._owner.wire_lost(self, self._reason())
+        if self._lines.owner is not None:
+            self._lines.owner.wire_lost(self, self._reason())
 
     def _reason(self) -> str:
         code = self._process.returncode
-        half = " in the middle of a line" if self._lines.has_part else ""
+        half = self._lines.ending
         if code is None:
             what = "input" if self._closed_input else "output"
             return f"it closed its standard {what}{half}"
@@ -329,8 +339,9 @@ class ProcessWire:
                 timer.cancel()
         self._close_outputs()
         # One that is closing without anything left to write has called connection_lost.
-        if self._stdin is not None and (self.unsent or not self._stdin.is_closing()):
-            self._stdin.abort()
+        stdin = self._stdin
+        if stdin is not None and (stdin.get_write_buffer_size() or not stdin.is_closing()):
+            stdin.abort()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
             pipe.close()
@@ -366,6 +377,12 @@ def _signal_name(number: int) -> str:
 class _Input(asyncio.Protocol):
     def __init__(self, wire: ProcessWire) -> None:
         self._wire = wire
+
+    def pause_writing(self) -> None:
+        self._wire.has_unsent = True
+
+    def resume_writing(self) -> None:
+        self._wire.has_unsent = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wire.input_closed()

@@ -2,18 +2,15 @@
 (S2.1)."""
 
 import asyncio
-import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pillion_sidecar.clock import Timer, Timers
-from pillion_sidecar.handlers.plugin.lines import Splitter
-from pillion_sidecar.handlers.plugin.messages import MessageError
+from pillion_sidecar.filewatch import SHORTAGES
+from pillion_sidecar.handlers.plugin.lines import LineReader
 from pillion_sidecar.handlers.plugin.wire import LinkError, WireOwner
 from pillion_sidecar.handlers.plugin_slots import GRACE_SECONDS
-
-_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,37 +28,44 @@ class SocketOpener:
             gone()
             raise LinkError(
                 f"no connection to the socket {str(self.path)!r}: {error.strerror or error}",
-                spends_attempt=error.errno not in _SHORTAGES,
+                spends_attempt=error.errno not in SHORTAGES,
             ) from None
-        except BaseException:
+        except BaseException:  # Whatever ended it: its slot must not stay taken.
             gone()
             raise
 
 
 class SocketWire(asyncio.Protocol):
     def __init__(self, *, owner: WireOwner, gone: Callable[[], None], timers: Timers) -> None:
-        self._owner: WireOwner | None = owner
         self._gone = gone
         self._timers = timers
         self._timer: Timer | None = None
-        self._lines = Splitter()
+        self._lines = LineReader(self, owner)
         self._transport: asyncio.Transport | None = None
+        self._has_unsent = False
         self._ending = False
 
     # ------------------------------------------------------------------ Wire
 
     @property
     def unsent(self) -> int:
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if self._transport is None:
+            return 0
+        # A transport that breaks forgets what it had not sent.
+        return max(self._transport.get_write_buffer_size(), int(self._has_unsent))
 
-    def write(self, line: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(line)
+    def write(self, line: bytes) -> bool:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        transport.write(line)
+        # It may have found the connection broken.
+        return not transport.is_closing()
 
     def end(self, *, at_once: bool) -> None:
         if self._ending:
             return
-        self._ending, self._owner = True, None
+        self._ending, self._lines.owner = True, None
         transport = self._transport
         if transport is None:
             return
@@ -75,26 +79,25 @@ class SocketWire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        # Then writing is paused whenever bytes are unsent.
+        transport.set_write_buffer_limits(high=0)
         self._transport = transport
-        if self._owner is not None:
-            self._owner.wire_opened(self)
+        if self._lines.owner is not None:
+            self._lines.owner.wire_opened(self)
 
     def data_received(self, data: bytes) -> None:
         self._lines.feed(data)
-        while (owner := self._owner) is not None:
-            try:
-                line = self._lines.next()
-            except MessageError as error:
-                owner.wire_lost(self, str(error))
-                return
-            if line is None:
-                return
-            owner.wire_received(self, line)
+        self._lines.read()
+
+    def pause_writing(self) -> None:
+        self._has_unsent = True
+
+    def resume_writing(self) -> None:
+        self._has_unsent = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._owner is not None:
-            half = " in the middle of a line" if self._lines.has_part else ""
-            self._owner.wire_lost(self, f"it closed the connection{half}")
+        if self._lines.owner is not None:
+            self._lines.owner.wire_lost(self, f"it closed the connection{self._lines.ending}")
         self._gone()

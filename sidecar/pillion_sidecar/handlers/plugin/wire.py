@@ -25,9 +25,11 @@ class Wire(Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written here and that the plug-in cannot have read."""
+        """Bytes at the end of what was written that the plug-in cannot have read; at least 1 where
+        the connection broke before all was sent."""
 
-    def write(self, line: bytes) -> None: ...
+    def write(self, line: bytes) -> bool:
+        """Return False if nothing of it can be sent, since the connection is closed."""
 
     def end(self, *, at_once: bool) -> None:
         """End it: by the end of input, or ``at_once`` by a signal. The owner hears no more of it.
