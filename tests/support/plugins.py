@@ -13,7 +13,7 @@ from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.plugin.wire import WireOwner
-from pillion_sidecar.handlers.plugin_slots import LinkSlots
+from pillion_sidecar.handlers.plugin_slots import Holder, LinkSlots
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
@@ -158,6 +158,24 @@ def program(folder: Path, text: str, name: str = "plugin.py") -> PluginEndpoint:
     return PluginEndpoint(command=(sys.executable, "-I", "-S", str(path)))
 
 
+class CountedSlots(LinkSlots):
+    """Counts the links whose slot was not given back."""
+
+    taken = 0
+
+    def take(self, holder: Holder) -> Callable[[], None] | None:
+        give = super().take(holder)
+        if give is None:
+            return None
+        self.taken += 1
+
+        def given_back() -> None:
+            self.taken -= 1
+            give()
+
+        return given_back
+
+
 class NoResolver:
     async def resolve(self, host: str) -> list[str]:
         raise AssertionError(host)
@@ -166,7 +184,7 @@ class NoResolver:
 class Deliveries:
     """A handler of a plug-in, and the outcomes of its deliveries."""
 
-    def __init__(self, handler: Handler, slots: LinkSlots) -> None:
+    def __init__(self, handler: Handler, slots: CountedSlots) -> None:
         self.handler = handler
         self.slots = slots
         self.outcomes: list[DeliveryOutcome] = []
@@ -218,7 +236,7 @@ async def plugged(
     endpoint: PluginEndpoint, *, time: FakeTime, **given: Any
 ) -> AsyncIterator[Deliveries]:
     """A handler of this plug-in; at the end nothing of it is left."""
-    slots = LinkSlots(timers=time)
+    slots = CountedSlots(timers=time)
     handlers = registry({"test": endpoint}, time=time, slots=slots)
     handler = handlers.create_handler(plugin_destination(**given))
     try:
@@ -228,7 +246,7 @@ async def plugged(
         await all_gone(slots, time)
 
 
-async def all_gone(slots: LinkSlots, time: FakeTime) -> None:
+async def all_gone(slots: CountedSlots, time: FakeTime) -> None:
     """Wait for the ends of all links; signals that are due are sent."""
     closing = asyncio.create_task(slots.close())
     await turns()

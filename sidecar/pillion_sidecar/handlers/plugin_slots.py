@@ -35,10 +35,6 @@ class LinkSlots:
         self._changed = asyncio.Event()
         self._is_late = False
 
-    @property
-    def taken(self) -> int:
-        return len(self._held)
-
     def take(self, holder: Holder) -> Callable[[], None] | None:
         """Return what gives the slot back, when nothing of the link is left. None if all are taken;
         then an idle link is ended, so that a later attempt finds a slot."""

@@ -13,12 +13,12 @@ import pytest
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.plugin.lines import MOST_LINES, SECONDS
 from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, MESSAGE_LIMIT
-from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.selection import selection_of
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery, indication
 from support.plugins import (
+    CountedSlots,
     Deliveries,
     all_gone,
     plugged,
@@ -305,7 +305,7 @@ async def test_a_bad_day_is_a_result_that_names_the_cause(
     async with plugged(program(tmp_path, text), time=fake_time) as plug:
         told = plug.send()
         while not told.done():
-            # The only time that may be needed: that for last words.
+            # The only time that may be needed: that for its last output.
             await asyncio.to_thread(os.sched_yield)
             fake_time.advance(0.001)
         outcome = told.result()
@@ -347,7 +347,7 @@ tell(str(os.getpid()))
 while True:
     sleep()
 """
-    slots = LinkSlots(timers=fake_time)
+    slots = CountedSlots(timers=fake_time)
     handlers = registry({"test": program(tmp_path, TELL + text)}, time=fake_time, slots=slots)
     plug = Deliveries(handlers.create_handler(plugin_destination(destination=url)), slots)
     assert (await plug.outcome()).result is SUCCESS
@@ -460,7 +460,7 @@ async def test_a_program_that_cannot_be_run_holds_its_destination(
 
 
 async def test_another_destination_notices_nothing(fake_time: FakeTime, tmp_path: Path) -> None:
-    slots = LinkSlots(timers=fake_time)
+    slots = CountedSlots(timers=fake_time)
     bad = program(tmp_path, "greet(); read(); sleep()", "bad.py")
     good = program(tmp_path, "greet(); serve()", "good.py")
     handlers = registry({"bad": bad, "test": good}, time=fake_time, slots=slots)

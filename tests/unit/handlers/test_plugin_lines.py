@@ -8,6 +8,7 @@ from pillion_sidecar.handlers.plugin.lines import (
     LINE_LIMIT,
     MOST_LINES,
     SECONDS,
+    LinkNames,
     PluginLog,
     Splitter,
 )
@@ -44,7 +45,7 @@ def test_a_line_has_at_most_so_many_bytes(ending: bytes) -> None:
 @pytest.fixture
 def log(fake_time: FakeTime, caplog: pytest.LogCaptureFixture) -> PluginLog:
     caplog.set_level(logging.DEBUG, "pillion.plugin")
-    return PluginLog(plugin="test", destination="a", clock=fake_time, is_hidden=False)
+    return PluginLog(LinkNames(plugin="test", destination="a"), clock=fake_time)
 
 
 def test_a_line_of_standard_error_is_one_line_of_the_log(
@@ -79,7 +80,7 @@ def test_more_lines_are_counted(
         "plug-in test: 7 more lines are not shown",
         "plug-in test: y",
     ]
-    log.tell_left_out()
+    log.log_left_out()
     assert len(caplog.messages) == MOST_LINES + 2
 
 
@@ -105,8 +106,9 @@ def test_a_log_message_has_its_level(
 def test_nothing_is_shown_where_it_may_quote_a_secret(
     fake_time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = PluginLog(plugin="test", destination="a", clock=fake_time, is_hidden=True)
+    names = LinkNames(plugin="test", destination="a", is_hidden=True)
+    log = PluginLog(names, clock=fake_time)
     log.feed(b"planted-secret\n" * 100)
     log.note("error", "planted-secret")
-    log.tell_left_out()
+    log.log_left_out()
     assert (log.last, caplog.text) == ("", "")

@@ -8,7 +8,7 @@ import pytest
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.http.exchange import RETRY_AFTER_LIMIT
 from pillion_sidecar.handlers.plugin import messages
-from pillion_sidecar.handlers.plugin.lines import PluginLog
+from pillion_sidecar.handlers.plugin.lines import LinkNames, PluginLog
 from pillion_sidecar.handlers.plugin.link import (
     IDLE_SECONDS,
     LONGEST_WAIT,
@@ -16,14 +16,13 @@ from pillion_sidecar.handlers.plugin.link import (
     MOST_UNASKED,
     UNASKED_SECONDS,
     Link,
-    LinkNames,
 )
 from pillion_sidecar.handlers.plugin.messages import DETAIL_LIMIT, Answer, initialize_params
 from pillion_sidecar.handlers.plugin.replies import Command
 from pillion_sidecar.handlers.plugin.wire import LinkError
-from pillion_sidecar.handlers.plugin_slots import CLOSING_SECONDS, LinkSlots
+from pillion_sidecar.handlers.plugin_slots import CLOSING_SECONDS
 from pillion_sidecar.testing import FakeTime
-from support.plugins import FakeOpener, turns
+from support.plugins import CountedSlots, FakeOpener, turns
 
 TIMEOUT = 30.0
 #: Seconds of the link's own time-out (S2.4).
@@ -37,13 +36,14 @@ class Linked:
     """A link, its plug-in, and the outcomes of commands by number."""
 
     def __init__(
-        self, time: FakeTime, *, slots: LinkSlots | None = None, is_hidden: bool = False
+        self, time: FakeTime, *, slots: CountedSlots | None = None, is_hidden: bool = False
     ) -> None:
         self.time = time
         self.opener = FakeOpener()
-        self.slots = slots or LinkSlots(timers=time)
+        self.slots = slots or CountedSlots(timers=time)
         self.outcomes: dict[int, DeliveryOutcome] = {}
         self._sent = 0
+        names = LinkNames(plugin="test", destination="a", is_hidden=is_hidden)
         self.link = Link(
             opener=self.opener,
             slots=self.slots,
@@ -53,9 +53,8 @@ class Linked:
             initialize=initialize_params(
                 destination="a", url="plugin://test/", service="default", timeout=TIMEOUT
             ),
-            names=LinkNames(plugin="plug-in test", destination="a"),
-            log=PluginLog(plugin="test", destination="a", clock=time, is_hidden=is_hidden),
-            is_hidden=is_hidden,
+            names=names,
+            log=PluginLog(names, clock=time),
         )
 
     async def send(self, count: int = 1) -> None:
@@ -262,6 +261,17 @@ async def test_an_idle_link_is_ended_and_the_next_delivery_starts_another(linked
     await linked.begin()
     assert linked.opener.wire is not first
     assert linked.opener.wire.delivered == [2]
+
+
+async def test_messages_that_answer_nothing_do_not_keep_an_idle_link(linked: Linked) -> None:
+    await linked.begin()
+    linked.opener.wire.succeeds(1)
+    for _ in range(5):
+        linked.time.advance(IDLE_SECONDS / 5 - 1)
+        linked.opener.wire.says({"jsonrpc": "2.0", "method": "log", "params": {"message": "a"}})
+    assert linked.opener.wire.ended is None
+    linked.time.advance(5.0)
+    assert linked.opener.wire.ended is False
 
 
 # ---------------------------------------------------------------------- link errors
@@ -520,7 +530,7 @@ async def test_a_close_within_an_outcome_keeps_the_others_silent(linked: Linked)
 async def test_a_deliverer_has_so_many_links_and_an_idle_one_gives_way(
     fake_time: FakeTime,
 ) -> None:
-    slots = LinkSlots(timers=fake_time, most=2)
+    slots = CountedSlots(timers=fake_time, most=2)
     first, second, third = (Linked(fake_time, slots=slots) for _ in range(3))
     for one in (first, second):
         await one.begin()
@@ -541,7 +551,7 @@ async def test_a_deliverer_has_so_many_links_and_an_idle_one_gives_way(
 async def test_a_stopping_deliverer_waits_for_its_links_but_not_for_ever(
     fake_time: FakeTime,
 ) -> None:
-    slots = LinkSlots(timers=fake_time)
+    slots = CountedSlots(timers=fake_time)
     give_back = slots.take(Linked(fake_time).link)
     slots.take(Linked(fake_time).link)
     assert give_back is not None
@@ -570,3 +580,21 @@ async def test_of_a_secret_url_nothing_is_shown(
     assert all("in a Secret" in outcome.detail for outcome in linked.outcomes.values())
     assert "planted-secret" not in str(linked.outcomes)
     assert "planted-secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("failure", "shown"),
+    [
+        (LinkError("no socket '/run/planted'", hidden="no socket"), "the plug-in: no socket"),
+        (LinkError("too many open files"), "the plug-in: too many open files"),
+        (OSError(2, "planted"), "the plug-in: it could not be started: FileNotFoundError"),
+    ],
+)
+async def test_of_a_secret_url_no_program_is_named(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture, failure: Exception, shown: str
+) -> None:
+    linked = Linked(fake_time, is_hidden=True)
+    linked.opener.failure = failure
+    await linked.send()
+    assert linked.outcomes[1].detail == shown
+    assert "planted" not in caplog.text

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.handlers.plugin.lines import PluginLog
+from pillion_sidecar.handlers.plugin.lines import LinkNames, PluginLog
 from pillion_sidecar.handlers.plugin.process import ProcessOpener, plugin_environment
 from pillion_sidecar.handlers.plugin.socket import SocketOpener
 from pillion_sidecar.handlers.plugin.wire import LinkError, Wire
@@ -39,7 +39,7 @@ class Owner:
 
 
 def process_opener(time: FakeTime, *command: str) -> ProcessOpener:
-    log = PluginLog(plugin="test", destination="a", clock=time, is_hidden=False)
+    log = PluginLog(LinkNames(plugin="test", destination="a"), clock=time)
     return ProcessOpener(command=command, environment={}, timers=time, log=log)
 
 
@@ -99,6 +99,14 @@ async def test_what_a_broken_socket_had_not_sent_is_known(
         await owner.gone.wait()
 
 
+async def test_the_path_of_a_socket_can_be_hidden(fake_time: FakeTime, tmp_path: Path) -> None:
+    owner = Owner()
+    with pytest.raises(LinkError, match="planted") as caught:
+        await SocketOpener(path=tmp_path / "planted", timers=fake_time).open(owner, owner.gone.set)
+    assert caught.value.hidden == "no connection to its socket: No such file or directory"
+    assert owner.gone.is_set()
+
+
 # ---------------------------------------------------------------------- processes
 
 
@@ -133,6 +141,13 @@ async def test_a_command_that_cannot_be_passed_gives_the_slot_back(fake_time: Fa
     with pytest.raises(ValueError, match="null byte"):
         await process_opener(fake_time, "a\0b").open(owner, owner.gone.set)
     assert owner.gone.is_set()
+
+
+async def test_the_name_of_a_program_can_be_hidden(fake_time: FakeTime) -> None:
+    owner = Owner()
+    with pytest.raises(LinkError, match="the program '/no/planted' does not exist") as caught:
+        await process_opener(fake_time, "/no/planted").open(owner, owner.gone.set)
+    assert caught.value.hidden == "its program does not exist"
 
 
 async def test_an_output_that_cannot_be_read_leaves_no_process(

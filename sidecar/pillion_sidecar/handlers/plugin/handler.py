@@ -15,8 +15,8 @@ from pillion_sidecar.delivery.handler import (
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.plugin import messages
-from pillion_sidecar.handlers.plugin.lines import PluginLog
-from pillion_sidecar.handlers.plugin.link import Link, LinkNames
+from pillion_sidecar.handlers.plugin.lines import LinkNames, PluginLog
+from pillion_sidecar.handlers.plugin.link import Link
 from pillion_sidecar.handlers.plugin.messages import MESSAGE_LIMIT
 from pillion_sidecar.handlers.plugin.process import ProcessOpener, plugin_environment
 from pillion_sidecar.handlers.plugin.replies import Command
@@ -75,13 +75,10 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
             cause=HoldCause.PROTOCOL,
         )
     parts = context.parts
-    log = PluginLog(
-        plugin=name,
-        destination=destination.name,
-        clock=parts.clock,
-        is_hidden=destination.url_is_secret,
+    names = LinkNames(
+        plugin=name, destination=destination.name, is_hidden=destination.url_is_secret
     )
-    plugin = "the plug-in" if destination.url_is_secret else f"plug-in {name}"
+    log = PluginLog(names, clock=parts.clock)
     link = Link(
         opener=_opener(endpoint, context, log),
         slots=context.plugin_links,
@@ -94,9 +91,8 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
             service=context.service_name,
             timeout=destination.timeout_seconds,
         ),
-        names=LinkNames(plugin=plugin, destination=destination.name),
+        names=names,
         log=log,
-        is_hidden=destination.url_is_secret,
     )
     return PluginHandler(link, timeout=destination.timeout_seconds)
 

@@ -1,6 +1,7 @@
 """Lines of a plug-in's output: those of the protocol, and those for the log."""
 
 import logging
+from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.problems import one_line
@@ -14,8 +15,8 @@ LINE_LIMIT = 1000
 #: Lines of one link in the log within so many seconds; further ones are counted.
 MOST_LINES = 20
 SECONDS = 10.0
-#: Bytes of standard error that are read in one second. A plug-in that writes more waits, so it
-#: cannot occupy the deliverer.
+#: After so many bytes of standard error, reading stops until the second is over: a plug-in that
+#: writes more waits, so it cannot occupy the deliverer.
 BYTES_PER_SECOND = 64 << 10
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -83,16 +84,28 @@ class LineReader:
         return " in the middle of a line" if self._lines.has_part else ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkNames:
+    """The names of a link in texts and in the log."""
+
+    plugin: str
+    destination: str
+    #: The URL is a secret: its plug-in is not named, and no text of the plug-in is shown, since it
+    #: may quote the URL.
+    is_hidden: bool = False
+
+    @property
+    def shown_plugin(self) -> str:
+        return "the plug-in" if self.is_hidden else f"plug-in {self.plugin}"
+
+
 class PluginLog:
-    """What a plug-in says of itself, on standard error or by ``log``, in the deliverer's log:
+    """Lines of a plug-in's standard error, and its ``log`` messages, in the deliverer's log:
     bounded."""
 
-    def __init__(self, *, plugin: str, destination: str, clock: Clock, is_hidden: bool) -> None:
-        """``is_hidden``: nothing is shown, since it may quote a URL that is a secret."""
-        self._plugin = plugin
-        self._destination = destination
+    def __init__(self, names: LinkNames, *, clock: Clock) -> None:
+        self._names = names
         self._clock = clock
-        self._is_hidden = is_hidden
         self._began = clock.monotonic()
         self._lines = 0
         #: The last line of standard error of this process.
@@ -131,43 +144,43 @@ class PluginLog:
         text = one_line(self._part.decode("utf-8", "replace"), LINE_LIMIT).strip()
         self._part.clear()
         if text:
-            if not self._is_hidden:
+            if not self._names.is_hidden:
                 self.last = text
             self._write(logging.INFO, text)
 
     def _write(self, level: int, text: str) -> None:
-        if self._is_hidden:
+        if self._names.is_hidden:
             return
         now = self._clock.monotonic()
         if now - self._began >= SECONDS:
-            self.tell_left_out()
+            self.log_left_out()
             self._began = now
         self._lines += 1
         if self._lines <= MOST_LINES:
             logger.log(
                 level,
-                "plug-in %s: %s",
-                self._plugin,
+                "%s: %s",
+                self._names.shown_plugin,
                 text,
                 extra={
                     "event": "plugin-output",
-                    "plugin": self._plugin,
-                    "destination": self._destination,
+                    "plugin": self._names.plugin,
+                    "destination": self._names.destination,
                 },
             )
 
-    def tell_left_out(self) -> None:
+    def log_left_out(self) -> None:
         """Log how many lines were left out, if any."""
         left_out, self._lines = self._lines - MOST_LINES, 0
         if left_out > 0:
             logger.warning(
-                "plug-in %s: %d more lines are not shown",
-                self._plugin,
+                "%s: %d more lines are not shown",
+                self._names.shown_plugin,
                 left_out,
                 extra={
                     "event": "plugin-output-left-out",
-                    "plugin": self._plugin,
-                    "destination": self._destination,
+                    "plugin": self._names.plugin,
+                    "destination": self._names.destination,
                     "count": left_out,
                 },
             )

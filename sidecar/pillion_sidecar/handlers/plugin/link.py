@@ -9,12 +9,12 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.plugin import messages
-from pillion_sidecar.handlers.plugin.lines import PluginLog
+from pillion_sidecar.handlers.plugin.lines import LinkNames, PluginLog
 from pillion_sidecar.handlers.plugin.messages import (
     MESSAGE_LIMIT,
     MOST_IN_FLIGHT,
@@ -46,14 +46,6 @@ _INITIALIZE = 0
 _MAY_QUOTE = "the plug-in's text may quote the URL, which is in a Secret, so it is not shown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkNames:
-    """``plugin``: ``plug-in NAME``, or without the name if it is a secret."""
-
-    plugin: str
-    destination: str
-
-
 class Link:
     def __init__(
         self,
@@ -66,12 +58,8 @@ class Link:
         initialize: bytes,
         names: LinkNames,
         log: PluginLog,
-        is_hidden: bool = False,
     ) -> None:
-        """``timeout``: the destination's. ``initialize``: the params of the first message.
-        ``is_hidden``: no text of the plug-in is shown, since it may quote a URL that is a
-        secret."""
-        self._is_hidden = is_hidden
+        """``timeout``: the destination's. ``initialize``: the params of the first message."""
         self._opener = opener
         self._slots = slots
         self._clock = clock
@@ -157,13 +145,17 @@ class Link:
         except LinkError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - a task ends here, and its commands must not hang
-            failure = LinkError(f"it could not be started: {error!r}")
+            failure = LinkError(
+                f"it could not be started: {error!r}",
+                hidden=f"it could not be started: {type(error).__name__}",
+            )
         if self._opening is not asyncio.current_task():
             # Given up meanwhile.
             return
         self._opening = None
         if failure is not None:
-            self._fail(str(failure), hold=failure.hold, spends_attempt=failure.spends_attempt)
+            reason = failure.hidden if self._names.is_hidden else str(failure)
+            self._fail(reason, hold=failure.hold, spends_attempt=failure.spends_attempt)
 
     def wire_opened(self, wire: Wire) -> None:
         if self._opening is None:
@@ -182,7 +174,7 @@ class Link:
             number = next(self._ids)
             self._replies.expect(number, command)
             line = messages.request(number, "deliver", command.params)
-            command.end = self._written + len(line)
+            command.end_offset = self._written + len(line)
             self._write(line)
 
     def _write(self, line: bytes) -> None:
@@ -198,13 +190,13 @@ class Link:
         try:
             self._take_message(messages.read(line))
         except MessageError as error:
-            self._fail(_MAY_QUOTE if self._is_hidden else str(error))
+            self._fail(_MAY_QUOTE if self._names.is_hidden else str(error))
         except Exception as error:  # Else its commands would wait without an end.
             self._fail(f"a fault of the deliverer: {type(error).__name__}")
             logger.exception(
                 "%s: its message could not be handled",
-                self._names.plugin,
-                exc_info=None if self._is_hidden else error,
+                self._names.shown_plugin,
+                exc_info=None if self._names.is_hidden else error,
                 extra={"event": "plugin-message-fault", "destination": self._names.destination},
             )
 
@@ -246,7 +238,7 @@ class Link:
 
     def _outcome(self, answer: Answer) -> DeliveryOutcome:
         outcome = messages.outcome_of(answer)
-        if self._is_hidden and outcome.detail:
+        if self._names.is_hidden and outcome.detail:
             return replace(outcome, detail=_MAY_QUOTE)
         return outcome
 
@@ -285,7 +277,7 @@ class Link:
         sent = self._written - (0 if self._wire is None else self._wire.unsent)
         commands = [*self._drop(at_once=True), *self._waiting]
         self._waiting.clear()
-        self._failure = f"{self._names.plugin}: {reason}"
+        self._failure = f"{self._names.shown_plugin}: {reason}"
         if hold is None:
             self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
             self._starts_at = self._clock.monotonic() + self._wait
@@ -294,7 +286,7 @@ class Link:
             result = DeliveryResult.ERROR
             if hold is not None:
                 result = DeliveryResult.FATAL_ERROR
-            elif 0 < command.end <= sent:
+            elif 0 < command.end_offset <= sent:
                 # The plug-in may have handled it.
                 result = DeliveryResult.POST_DELIVERY_ERROR
             outcome = DeliveryOutcome(
@@ -305,7 +297,7 @@ class Link:
     def _log_failure(self, reason: str) -> None:
         logger.warning(
             "%s of destination %s: the link has ended: %s",
-            self._names.plugin,
+            self._names.shown_plugin,
             self._names.destination,
             reason,
             extra={
@@ -323,7 +315,7 @@ class Link:
             asyncio.get_running_loop().call_soon(opening.cancel)
         wire, self._wire = self._wire, None
         self._in_flight = 0
-        self._log.tell_left_out()
+        self._log.log_left_out()
         if wire is not None:
             if not at_once:
                 wire.write(messages.SHUTDOWN)

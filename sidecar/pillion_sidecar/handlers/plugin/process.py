@@ -1,5 +1,5 @@
-"""Plug-ins as processes: commands on standard input, replies on standard output (S2.1), and what
-they say on standard error in the log."""
+"""Plug-ins as processes: commands on standard input, replies on standard output (S2.1), and their
+standard error in the log."""
 
 import asyncio
 import errno
@@ -30,7 +30,7 @@ KEPT_PREFIX = "PILLION_PLUGIN_"
 #: It tells pillion_plugin to serve a socket, and not its standard input.
 SOCKET_VARIABLE = "PILLION_PLUGIN_SOCKET"
 #: Seconds from the end of a process, or of its output, to the other one, and for its last output.
-LAST_WORDS_SECONDS = 1.0
+LAST_OUTPUT_SECONDS = 1.0
 #: Seconds of the last look for processes that it left behind.
 ORPHAN_SECONDS = 0.5
 #: Errors of the machine, and not of the declaration.
@@ -46,24 +46,28 @@ def plugin_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_program(program: str, environment: Mapping[str, str]) -> str | None:
-    """Return why a program cannot be run, or None."""
+    """Return why a program cannot be run, without its name, or None."""
     path = environment.get("PATH", os.defpath)
     if shutil.which(program, path=path) is not None:
         return None
     if os.path.isdir(program):
-        return f"the program {program!r} is a folder"
+        return "is a folder"
     if shutil.which(program, mode=os.F_OK, path=path) is not None:
-        return f"the program {program!r} is not executable"
+        return "is not executable"
     where = "" if os.sep in program else f" in PATH ({path})"
-    return f"the program {program!r} does not exist{where}"
+    return f"does not exist{where}"
 
 
 def warn_of_missing_programs(plugins: Mapping[str, PluginEndpoint]) -> None:
     """Log which programs cannot be run now. Their destinations are held once they are tried."""
     environment = plugin_environment(os.environ)
     for name, endpoint in plugins.items():
-        reason = find_program(endpoint.command[0], environment) if endpoint.command else None
-        if reason is not None:
+        if not endpoint.command:
+            continue
+        program = endpoint.command[0]
+        fault = find_program(program, environment)
+        if fault is not None:
+            reason = f"the program {program!r} {fault}"
             logger.warning(
                 "plug-in %s: %s; its destinations are held until it can be run",
                 name,
@@ -138,10 +142,13 @@ class ProcessOpener:
     def _failure(self, error: OSError) -> LinkError:
         if error.errno in _SHORTAGES:
             return LinkError(f"it could not be started: {error.strerror}", spends_attempt=False)
-        reason = find_program(self.command[0], self.environment)
-        if reason is None:
-            reason = f"the program {self.command[0]!r} cannot be run: {error.strerror}"
-        return LinkError(reason, hold=HoldCause.PROTOCOL)
+        program = self.command[0]
+        fault = find_program(program, self.environment) or f"cannot be run: {error.strerror}"
+        return LinkError(
+            f"the program {program!r} {fault}",
+            hidden=f"its program {fault}",
+            hold=HoldCause.PROTOCOL,
+        )
 
     def _end_unwanted(self, gone: Callable[[], None], starting: "asyncio.Future[Started]") -> None:
         """The link was given up while its process was being started."""
@@ -184,7 +191,7 @@ class ProcessWire:
         self._ending = False
         self._finished = False
         self._is_over = False
-        self._moment: Timer | None = None
+        self._last_output: Timer | None = None
         self._signals: list[Timer] = []
         self._pause: Timer | None = None
         self._read_bytes = 0
@@ -210,7 +217,7 @@ class ProcessWire:
         owner.wire_opened(self)
         self._lines.read()
         if self._is_over:
-            self._tell_lost()
+            self._report_lost()
 
     # ------------------------------------------------------------------ Wire
 
@@ -249,14 +256,14 @@ class ProcessWire:
         kill_after = GRACE_SECONDS if at_once else 2 * GRACE_SECONDS
         self._signals.append(later(kill_after, lambda: self._signal(signal.SIGKILL)))
 
-    # ------------------------------------------------------------------ what the streams tell
+    # ------------------------------------------------------------------ what the streams report
 
     def replied(self, data: bytes) -> None:
         self._lines.feed(data)
         if self._is_open:
             self._lines.read()
 
-    def said(self, data: bytes, transport: asyncio.ReadTransport) -> None:
+    def errors_received(self, data: bytes, transport: asyncio.ReadTransport) -> None:
         """Take bytes of standard error; one that floods is read slowly."""
         self._log.feed(data)
         if self._pause is None:
@@ -273,7 +280,7 @@ class ProcessWire:
 
     def input_closed(self) -> None:
         self._closed_input = True
-        self._wait_a_moment()
+        self._await_last_output()
 
     def output_ended(self, *, is_log: bool) -> None:
         self._open_outputs -= 1
@@ -283,7 +290,7 @@ class ProcessWire:
             if self._process.returncode is not None:
                 self._settle()
             return
-        self._wait_a_moment()
+        self._await_last_output()
         self._settle()
 
     def _exited(self) -> None:
@@ -295,14 +302,14 @@ class ProcessWire:
         for timer in self._signals:
             timer.cancel()
         self._reap_orphans()
-        self._wait_a_moment()
+        self._await_last_output()
         self._settle()
 
     # ------------------------------------------------------------------ the end
 
-    def _wait_a_moment(self) -> None:
-        if self._moment is None and not self._finished:
-            self._moment = self._timers.call_later(LAST_WORDS_SECONDS, self._over)
+    def _await_last_output(self) -> None:
+        if self._last_output is None and not self._finished:
+            self._last_output = self._timers.call_later(LAST_OUTPUT_SECONDS, self._over)
 
     def _settle(self) -> None:
         has_exited = self._process.returncode is not None
@@ -312,11 +319,11 @@ class ProcessWire:
     def _over(self) -> None:
         self._is_over = True
         if self._is_open:
-            self._tell_lost()
+            self._report_lost()
         if self._ending and self._process.returncode is not None:
             self._finish()
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         if self._lines.owner is not None:
             self._lines.owner.wire_lost(self, self._reason())
 
@@ -334,7 +341,7 @@ class ProcessWire:
         if self._finished:
             return
         self._finished = True
-        for timer in (self._moment, self._pause):
+        for timer in (self._last_output, self._pause):
             if timer is not None:
                 timer.cancel()
         self._close_outputs()
@@ -410,7 +417,7 @@ class _Errors(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._wire.said(data, self._transport)
+        self._wire.errors_received(data, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wire.output_ended(is_log=True)

@@ -17,7 +17,7 @@ class Command:
     params: bytes
     done: Callable[[DeliveryOutcome], None] | None = None
     #: Bytes that were written up to the end of its line, over the whole connection.
-    end: int = 0
+    end_offset: int = 0
 
 
 class ReplyQueue:
@@ -43,6 +43,8 @@ class ReplyQueue:
         self._pending: dict[int | str | float | None, Command] = {}
         #: ``Clock.monotonic()`` of the last message, or of the first pending command.
         self._heard_at = 0.0
+        #: That of the last answer to a command: messages that answer nothing do not keep a link.
+        self._answered_at = 0.0
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
@@ -62,7 +64,10 @@ class ReplyQueue:
 
     def take(self, number: int | str | float | None) -> Command | None:
         """Return the command that a reply answers; None for an unknown id."""
-        return self._pending.pop(number, None)
+        command = self._pending.pop(number, None)
+        if command is not None:
+            self._answered_at = self._clock.monotonic()
+        return command
 
     def clear(self) -> list[Command]:
         """The link has ended: return what was pending."""
@@ -76,7 +81,10 @@ class ReplyQueue:
     def _due(self) -> None:
         self._timer = None
         now = self._clock.monotonic() + _SLACK
-        until = self._heard_at + (self.timeout if self._pending else self._idle_seconds)
+        if self._pending:
+            until = self._heard_at + self.timeout
+        else:
+            until = self._answered_at + self._idle_seconds
         if now < until:
             self._timer = self._timers.call_at(min(until, now + self.timeout), self._due)
         elif self._pending:

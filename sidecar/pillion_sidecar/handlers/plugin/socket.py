@@ -25,19 +25,20 @@ class SocketOpener:
         try:
             await loop.create_unix_connection(lambda: wire, str(self.path))
         except OSError as error:
-            gone()
+            wire.report_gone()
             raise LinkError(
                 f"no connection to the socket {str(self.path)!r}: {error.strerror or error}",
+                hidden=f"no connection to its socket: {error.strerror or type(error).__name__}",
                 spends_attempt=error.errno not in SHORTAGES,
             ) from None
         except BaseException:  # Whatever ended it: its slot must not stay taken.
-            gone()
+            wire.report_gone()
             raise
 
 
 class SocketWire(asyncio.Protocol):
     def __init__(self, *, owner: WireOwner, gone: Callable[[], None], timers: Timers) -> None:
-        self._gone = gone
+        self._gone: Callable[[], None] | None = gone
         self._timers = timers
         self._timer: Timer | None = None
         self._lines = LineReader(self, owner)
@@ -100,4 +101,10 @@ class SocketWire(asyncio.Protocol):
             self._timer.cancel()
         if self._lines.owner is not None:
             self._lines.owner.wire_lost(self, f"it closed the connection{self._lines.ending}")
-        self._gone()
+        self.report_gone()
+
+    def report_gone(self) -> None:
+        """Idempotent: where an opening is given up, its connection may be made and lost later."""
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            gone()

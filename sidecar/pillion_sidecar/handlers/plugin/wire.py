@@ -11,10 +11,17 @@ class LinkError(HandlerError):
     """A plug-in cannot be started or connected to."""
 
     def __init__(
-        self, message: str, *, hold: HoldCause | None = None, spends_attempt: bool = True
+        self,
+        message: str,
+        *,
+        hidden: str | None = None,
+        hold: HoldCause | None = None,
+        spends_attempt: bool = True,
     ) -> None:
-        """``hold``: the fault of the declaration, if that is the cause."""
+        """``hidden``: the text without path and program, for a URL that is a secret; None if
+        ``message`` has neither. ``hold``: the fault of the declaration, if that is the cause."""
         super().__init__(message)
+        self.hidden = message if hidden is None else hidden
         self.hold = hold
         self.spends_attempt = spends_attempt
 
