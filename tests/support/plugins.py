@@ -11,7 +11,16 @@ from typing import Any
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.destination import ListenerDestination
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
+from pillion_sidecar.delivery.handler import (
+    Delivery,
+    DeliveryOutcome,
+    DeliveryResult,
+    Handler,
+)
+from pillion_sidecar.handlers.plugin.lines import LinkNames, PluginLog
+from pillion_sidecar.handlers.plugin.link import Link
+from pillion_sidecar.handlers.plugin.messages import initialize_params
+from pillion_sidecar.handlers.plugin.replies import Command
 from pillion_sidecar.handlers.plugin.wire import WireOwner
 from pillion_sidecar.handlers.plugin_slots import Holder, LinkSlots
 from pillion_sidecar.handlers.registry import HandlerRegistry
@@ -24,6 +33,8 @@ JSON = dict[str, Any]
 SCHEMA = load_schema()
 #: Turns of the event loop in which a link has begun to open, and outcomes are told.
 TURNS = 5
+#: Seconds of a link's deliveries.
+TIMEOUT = 30.0
 
 
 async def turns() -> None:
@@ -174,6 +185,55 @@ class CountedSlots(LinkSlots):
             give()
 
         return given_back
+
+
+class Linked:
+    """A link to a :class:`FakeWire`, its plug-in, and the outcomes of commands by number."""
+
+    def __init__(
+        self, time: FakeTime, *, slots: CountedSlots | None = None, is_hidden: bool = False
+    ) -> None:
+        self.time = time
+        self.opener = FakeOpener()
+        self.slots = slots or CountedSlots(timers=time)
+        self.outcomes: dict[int, DeliveryOutcome] = {}
+        self._sent = 0
+        names = LinkNames(plugin="test", destination="a", is_hidden=is_hidden)
+        self.link = Link(
+            opener=self.opener,
+            slots=self.slots,
+            clock=time,
+            timers=time,
+            timeout=TIMEOUT,
+            initialize=initialize_params(
+                destination="a", url="plugin://test/", service="default", timeout=TIMEOUT
+            ),
+            names=names,
+            log=PluginLog(names, clock=time),
+        )
+
+    async def send(self, count: int = 1) -> None:
+        """Send commands; their numbers go on from 1."""
+        for _ in range(count):
+            self._sent += 1
+            self.link.send(Command(b"{}", self.done(self._sent)))
+        await turns()
+
+    async def begin(self, count: int = 1, **greeting: Any) -> None:
+        """Send the first commands, and let the plug-in answer ``initialize``."""
+        await self.send(count)
+        self.opener.wire.greets(**greeting)
+
+    def done(self, number: int) -> Any:
+        def done(outcome: DeliveryOutcome) -> None:
+            assert number not in self.outcomes, "two outcomes of one command"
+            self.outcomes[number] = outcome
+
+        return done
+
+    @property
+    def results(self) -> dict[int, DeliveryResult]:
+        return {number: outcome.result for number, outcome in self.outcomes.items()}
 
 
 class NoResolver:

@@ -8,77 +8,25 @@ import pytest
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.http.exchange import RETRY_AFTER_LIMIT
 from pillion_sidecar.handlers.plugin import messages
-from pillion_sidecar.handlers.plugin.lines import LinkNames, PluginLog
 from pillion_sidecar.handlers.plugin.link import (
     IDLE_SECONDS,
     LONGEST_WAIT,
     MARGIN_SECONDS,
     MOST_UNASKED,
     UNASKED_SECONDS,
-    Link,
 )
-from pillion_sidecar.handlers.plugin.messages import DETAIL_LIMIT, Answer, initialize_params
+from pillion_sidecar.handlers.plugin.messages import DETAIL_LIMIT, Answer
 from pillion_sidecar.handlers.plugin.replies import Command
 from pillion_sidecar.handlers.plugin.wire import LinkError
 from pillion_sidecar.handlers.plugin_slots import CLOSING_SECONDS
 from pillion_sidecar.testing import FakeTime
-from support.plugins import CountedSlots, FakeOpener, turns
+from support.plugins import TIMEOUT, CountedSlots, Linked, turns
 
-TIMEOUT = 30.0
 #: Seconds of the link's own time-out (S2.4).
 SILENCE = TIMEOUT + MARGIN_SECONDS
 SUCCESS = DeliveryResult.SUCCESS
 ERROR = DeliveryResult.ERROR
 POST_DELIVERY_ERROR = DeliveryResult.POST_DELIVERY_ERROR
-
-
-class Linked:
-    """A link, its plug-in, and the outcomes of commands by number."""
-
-    def __init__(
-        self, time: FakeTime, *, slots: CountedSlots | None = None, is_hidden: bool = False
-    ) -> None:
-        self.time = time
-        self.opener = FakeOpener()
-        self.slots = slots or CountedSlots(timers=time)
-        self.outcomes: dict[int, DeliveryOutcome] = {}
-        self._sent = 0
-        names = LinkNames(plugin="test", destination="a", is_hidden=is_hidden)
-        self.link = Link(
-            opener=self.opener,
-            slots=self.slots,
-            clock=time,
-            timers=time,
-            timeout=TIMEOUT,
-            initialize=initialize_params(
-                destination="a", url="plugin://test/", service="default", timeout=TIMEOUT
-            ),
-            names=names,
-            log=PluginLog(names, clock=time),
-        )
-
-    async def send(self, count: int = 1) -> None:
-        """Send commands; their numbers go on from 1."""
-        for _ in range(count):
-            self._sent += 1
-            self.link.send(Command(b"{}", self._done(self._sent)))
-        await turns()
-
-    async def begin(self, count: int = 1, **greeting: Any) -> None:
-        """Send the first commands, and let the plug-in answer ``initialize``."""
-        await self.send(count)
-        self.opener.wire.greets(**greeting)
-
-    def _done(self, number: int) -> Any:
-        def done(outcome: DeliveryOutcome) -> None:
-            assert number not in self.outcomes, "two outcomes of one command"
-            self.outcomes[number] = outcome
-
-        return done
-
-    @property
-    def results(self) -> dict[int, DeliveryResult]:
-        return {number: outcome.result for number, outcome in self.outcomes.items()}
 
 
 @pytest.fixture
@@ -477,7 +425,7 @@ async def test_after_close_there_is_no_outcome(linked: Linked, when: str) -> Non
     if when == "refused":
         linked.opener.wire.breaks()
         linked.outcomes.clear()
-        linked.link.send(Command(b"{}", linked._done(3)))
+        linked.link.send(Command(b"{}", linked.done(3)))
     linked.link.close()
     await turns()
     if when == "pending":
@@ -490,7 +438,7 @@ async def test_after_close_there_is_no_outcome(linked: Linked, when: str) -> Non
 
 async def test_a_link_that_is_closed_before_its_start_leaves_nothing(linked: Linked) -> None:
     linked.opener.waits = True
-    linked.link.send(Command(b"{}", linked._done(1)))
+    linked.link.send(Command(b"{}", linked.done(1)))
     linked.link.close()
     await turns()
     assert (linked.opener.begun, linked.opener.gone, linked.slots.taken) == (1, 1, 0)
