@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from pillion_cli.plugin import checks, scripts
-from pillion_cli.plugin.peer import ANSWER_LIMIT, PREFIX, VARIABLES
 from pillion_plugin import messages
 from pillion_plugin.delivery import Peer, delivery_from, peer_from
 from pillion_plugin.link import MOST_IN_FLIGHT
 from pillion_plugin.messages import MESSAGE_LIMIT, Request
 from pillion_plugin.serving import MOST_LINKS
+from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT
+from pillion_sidecar.handlers.plugin.process import KEPT_PREFIX, KEPT_VARIABLES
 from support.manual import DOCS, blocks, codes, numbers, table, text_of
 
 PAGE = "plugins.md"
@@ -80,7 +81,7 @@ def test_the_variables_on_the_page_are_those_of_scripts_and_plug_ins() -> None:
     )
     assert given - {"standard input"} == set(scripts.environment(delivery))
     (sentence,) = re.findall(r"A plug-in gets (.*?) of the deliverer's", text_of(PAGE), re.DOTALL)
-    assert codes(sentence) == [*VARIABLES, f"{PREFIX}…"]
+    assert set(codes(sentence)) == {*KEPT_VARIABLES, f"{KEPT_PREFIX}…"}
 
 
 def test_the_checks_on_the_page_are_all() -> None:
