@@ -12,7 +12,7 @@ from pillion_plugin.delivery import Peer, delivery_from, peer_from
 from pillion_plugin.link import MOST_IN_FLIGHT
 from pillion_plugin.messages import MESSAGE_LIMIT, Request
 from pillion_plugin.serving import MOST_LINKS
-from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT
+from pillion_sidecar.handlers.plugin import messages as deliverer
 from pillion_sidecar.handlers.plugin.process import KEPT_PREFIX, KEPT_VARIABLES
 from support.manual import DOCS, blocks, codes, numbers, table, text_of
 
@@ -48,7 +48,7 @@ def test_the_answers_on_the_page_pass_the_check() -> None:
     answer = answer_to(of_method("deliver"))
     assert checks._outcome(answer) == "error (the service is busy)"
     result = answer_to(of_method("initialize"))["result"]
-    assert result["protocolVersion"] == checks.VERSION
+    assert result["protocolVersion"] == deliverer.VERSION
     told = {name for row in table(PAGE, "result") for name in codes(row[0])}
     assert told == {"outcome", "detail", "retryAfter", "refusesIndication"}
 
@@ -56,9 +56,9 @@ def test_the_answers_on_the_page_pass_the_check() -> None:
 def test_the_limits_on_the_page_are_the_constants() -> None:
     limits = dict(table(PAGE, "limit"))
     assert numbers(limits["a line to the plug-in"])[0] == MESSAGE_LIMIT
-    assert numbers(limits["a line to the deliverer"])[0] == ANSWER_LIMIT
+    assert numbers(limits["a line to the deliverer"])[0] == deliverer.ANSWER_LIMIT
     assert numbers(limits["commands under way on a link"])[-1] == MOST_IN_FLIGHT
-    assert checks.MOST_IN_FLIGHT == MOST_IN_FLIGHT
+    assert deliverer.MOST_IN_FLIGHT == MOST_IN_FLIGHT
     text = text_of(PAGE)
     assert f"up to {MOST_LINKS} links at once" in text
     assert f"A value has at most {scripts.VALUE_LIMIT:,} characters" in text
