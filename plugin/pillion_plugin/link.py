@@ -256,9 +256,9 @@ def _outcome(deliver: Deliver, delivery: Delivery) -> dict[str, Any]:
     try:
         deliver(delivery)
     except Refused as refused:
-        return {"outcome": "fatal", "detail": messages.one_line(str(refused))}
+        return {"outcome": "fatal", "detail": messages.one_line(_text(refused))}
     except Retry as retry:
-        value = _failed(str(retry))
+        value = _failed(_text(retry))
         if retry.after is not None:
             value["retryAfter"] = retry.after
         if retry.indication_only:
@@ -266,9 +266,16 @@ def _outcome(deliver: Deliver, delivery: Delivery) -> dict[str, Any]:
         return value
     except BaseException as failure:  # noqa: BLE001 - whatever it is, the command is answered
         traceback.print_exc(file=sys.stderr)
-        text = str(failure)
+        text = _text(failure)
         return _failed(f"{type(failure).__name__}: {text}" if text else type(failure).__name__)
     return {"outcome": "success"}
+
+
+def _text(failure: BaseException) -> str:
+    try:
+        return str(failure)
+    except Exception as error:  # noqa: BLE001 - __str__ is the plug-in's code, and a worker must go on
+        return f"its text raises {type(error).__name__}"
 
 
 def _failed(detail: str) -> dict[str, Any]:

@@ -175,10 +175,8 @@ async def test_silence_while_something_is_pending_ends_the_link(linked: Linked) 
 )
 async def test_each_message_resets_the_time_out(linked: Linked, message: dict[str, Any]) -> None:
     await linked.begin()
-    for _ in range(5):
-        linked.time.advance(SILENCE - 0.1)
-        linked.opener.wire.says(message)
-    assert linked.outcomes == {}
+    linked.time.advance(SILENCE - 0.1)
+    linked.opener.wire.says(message)
     linked.time.advance(SILENCE - 0.1)
     assert linked.outcomes == {}
     linked.time.advance(0.1)
@@ -315,6 +313,19 @@ async def test_a_plug_in_that_does_not_read_is_not_written_to_for_ever(linked: L
     assert "does not read" in linked.outcomes[1].detail
 
 
+async def test_messages_that_answer_nothing_keep_a_command_for_three_time_outs(
+    linked: Linked,
+) -> None:
+    await linked.begin()
+    timeout = SILENCE
+    for _ in range(5):
+        linked.time.advance(timeout / 2)
+        linked.opener.wire.says({"jsonrpc": "2.0", "method": "progress"})
+    assert 1 not in linked.outcomes
+    linked.time.advance(timeout / 2)
+    assert f"it did not answer within {3 * timeout:g} s" in linked.outcomes[1].detail
+
+
 async def test_it_starts_again_after_a_wait_that_doubles(linked: Linked) -> None:
     waits = []
     for number in range(1, 9):
@@ -323,7 +334,8 @@ async def test_it_starts_again_after_a_wait_that_doubles(linked: Linked) -> None
         await linked.send()
         refused = linked.outcomes[2 * number]
         assert refused.result is ERROR
-        assert refused.spends_attempt
+        # No program was asked.
+        assert not refused.spends_attempt
         assert "it closed the connection; it starts again in" in refused.detail
         assert refused.retry_after is not None
         waits.append(refused.retry_after)

@@ -23,7 +23,7 @@ from pillion_sidecar.handlers.plugin.messages import (
     Notification,
     Request,
 )
-from pillion_sidecar.handlers.plugin.replies import Command, ReplyQueue
+from pillion_sidecar.handlers.plugin.replies import MOST_TIMEOUTS, Command, ReplyQueue
 from pillion_sidecar.handlers.plugin.wire import LinkError, Opener, Wire
 from pillion_sidecar.handlers.plugin_slots import MOST_LINKS, LinkSlots
 
@@ -101,7 +101,10 @@ class Link:
         wait = self._starts_at - self._clock.monotonic()
         if wait > 0:
             detail = f"{self._failure}; it starts again in {wait:.0f} s"
-            self.refuse(command, DeliveryOutcome(DeliveryResult.ERROR, detail, retry_after=wait))
+            outcome = DeliveryOutcome(
+                DeliveryResult.ERROR, detail, retry_after=wait, spends_attempt=False
+            )
+            self.refuse(command, outcome)
         elif self._wire is None and self._opening is None:
             self._start(command)
         else:
@@ -265,6 +268,8 @@ class Link:
             self._fail(f"it could not be started {seconds}")
         elif not self._in_flight:
             self._fail(f"it did not answer initialize {seconds}")
+        elif not self._replies.is_silent:
+            self._fail(f"it did not answer within {MOST_TIMEOUTS * self._replies.timeout:g} s")
         else:
             self._fail(f"it sent nothing {seconds}")
 

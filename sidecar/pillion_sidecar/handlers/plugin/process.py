@@ -21,6 +21,7 @@ from pillion_sidecar.handlers.plugin.lines import BYTES_PER_SECOND, LineReader, 
 from pillion_sidecar.handlers.plugin.wire import LinkError, WireOwner
 from pillion_sidecar.handlers.plugin_slots import GRACE_SECONDS
 from pillion_sidecar.settings import PluginEndpoint
+from pillion_sidecar.signals import signal_name
 
 logger = logging.getLogger("pillion.plugin")
 
@@ -333,7 +334,7 @@ class ProcessWire:
         if code is None:
             what = "input" if self._closed_input else "output"
             return f"it closed its standard {what}{half}"
-        how = f"with exit status {code}" if code >= 0 else f"by {_signal_name(-code)}"
+        how = f"with exit status {code}" if code >= 0 else f"by {signal_name(-code)}"
         last = f": {self._log.last[:200]}" if self._log.last else ""
         return f"it ended {how}{half}{last}"
 
@@ -372,13 +373,6 @@ class ProcessWire:
                 pass
             if again:
                 self._timers.call_later(ORPHAN_SECONDS, partial(self._reap_orphans, again=False))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 class _Input(asyncio.Protocol):

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryOutcome
 
+#: Time-outs that a command waits for its reply, whatever other messages come: a plug-in that sends
+#: some and answers nothing would keep its destination for ever.
+MOST_TIMEOUTS = 3
 # Timers may fire this much early.
 _SLACK = 0.001
 
@@ -18,6 +21,8 @@ class Command:
     done: Callable[[DeliveryOutcome], None] | None = None
     #: Bytes that were written up to the end of its line, over the whole connection.
     end_offset: int = 0
+    #: ``Clock.monotonic()`` when it was written.
+    written_at: float = 0.0
 
 
 class ReplyQueue:
@@ -52,11 +57,17 @@ class ReplyQueue:
 
     def expect(self, number: int, command: Command) -> None:
         """The time-out runs while anything is pending."""
+        command.written_at = self._clock.monotonic()
         if not self._pending:
-            self._heard_at = self._clock.monotonic()
+            self._heard_at = command.written_at
         self._pending[number] = command
         if self._timer is None:
             self._timer = self._timers.call_at(self._heard_at + self.timeout, self._due)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the last message is a time-out ago."""
+        return self._clock.monotonic() + _SLACK >= self._heard_at + self.timeout
 
     def heard(self) -> None:
         """A message has come, whatever it says."""
@@ -82,7 +93,9 @@ class ReplyQueue:
         self._timer = None
         now = self._clock.monotonic() + _SLACK
         if self._pending:
-            until = self._heard_at + self.timeout
+            oldest = next(iter(self._pending.values()))
+            answered_by = oldest.written_at + MOST_TIMEOUTS * self.timeout
+            until = min(self._heard_at + self.timeout, answered_by)
         else:
             until = self._answered_at + self._idle_seconds
         if now < until:
