@@ -17,7 +17,8 @@ from unittest.mock import patch
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.destination import ListenerDestination
-from pillion_sidecar.config.schema.listener import Credentials, SigningKey
+from pillion_sidecar.config.schema.listener import Credentials
+from pillion_sidecar.config.signing import SigningKey
 from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler
 from pillion_sidecar.handlers.appending import append
 from pillion_sidecar.handlers.registry import HandlerRegistry

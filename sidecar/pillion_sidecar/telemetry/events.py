@@ -128,6 +128,12 @@ EVENTS: tuple[Event, ...] = (
         ("destination", "reason"),
     ),
     Event(
+        "plugin-message-fault",
+        "ERROR",
+        "A message of a plug-in could not be handled, by a fault of the deliverer. The link ends.",
+        ("destination",),
+    ),
+    Event(
         "plugin-output",
         "INFO",
         "A line that a plug-in wrote to standard error, or sent as `log` (then with its own "

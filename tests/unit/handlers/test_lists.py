@@ -145,7 +145,6 @@ def test_a_batch_carries_what_is_listed() -> None:
         target=parse_target("http://a.example/"),
         authorizer=StaticAuthorizer(),
         clock=time,
-        timers=time,
         service_name="default",
         options=BatchOptions(max_batch=2),
     )
