@@ -226,7 +226,7 @@ class Connector:
                 server_hostname=self._server_name,
                 ssl_handshake_timeout=_NEVER,
             )
-        except BaseException:
+        except BaseException:  # A cancelled attempt leaves no socket either.
             sock.close()
             raise
 

@@ -39,7 +39,12 @@ class _VersionError(HandlerError):
 class RequestWire(asyncio.BaseProtocol):
     """One connection, one request at a time; what it learns it tells its ``WireOwner``."""
 
-    __slots__ = ()
+    __slots__ = ("_flushed", "_owner", "_transport")
+
+    def __init__(self, owner: "WireOwner") -> None:
+        self._owner: WireOwner | None = owner
+        self._transport: asyncio.Transport | None = None
+        self._flushed = True
 
     def send(self, request: bytes) -> None:
         raise NotImplementedError
@@ -51,6 +56,21 @@ class RequestWire(asyncio.BaseProtocol):
     def give_up(self, reason: str) -> Failure:
         """Close with a request under way; return its failure."""
         raise NotImplementedError
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._owner is None:
+            self.close()
+            return
+        # Pausing at the first remaining byte shows that a write is not complete.
+        self._transport.set_write_buffer_limits(high=1, low=0)
+        self._owner.wire_opened(self)
+
+    def pause_writing(self) -> None:
+        self._flushed = False
+
+    def resume_writing(self) -> None:
+        self._flushed = True
 
 
 class WireOwner(Protocol):
@@ -87,18 +107,16 @@ class Wire(RequestWire, asyncio.BufferedProtocol):
     which is unused once ``buffer_updated`` returns."""
 
     __slots__ = (
-        "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed",
-        "_head_done", "_headers", "_interim", "_is_version_1", "_keep", "_known", "_owner",
-        "_parser", "_reading", "_received", "_refused", "_status", "_transport",
+        "_body", "_body_size", "_buffer", "_busy", "_complete",
+        "_head_done", "_headers", "_interim", "_is_version_1", "_keep", "_known",
+        "_parser", "_reading", "_received", "_refused", "_status",
     )  # fmt: skip
 
     def __init__(self, *, owner: WireOwner, buffer: memoryview, reading: Reading = USUAL) -> None:
+        super().__init__(owner)
         self._reading = reading
-        self._owner: WireOwner | None = owner
         self._buffer = buffer
-        self._transport: asyncio.Transport | None = None
         self._busy = False
-        self._flushed = True
         self._refused = False
         self._parser = httptools.HttpResponseParser(self)
         #: The last complete answer that kept the connection: bytes, status, headers, body. Most
@@ -146,21 +164,6 @@ class Wire(RequestWire, asyncio.BufferedProtocol):
         return failure
 
     # asyncio.BufferedProtocol.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        if self._owner is None:
-            self.close()
-            return
-        # Pausing at the first remaining byte shows that a write is not complete.
-        self._transport.set_write_buffer_limits(high=1, low=0)
-        self._owner.wire_opened(self)
-
-    def pause_writing(self) -> None:
-        self._flushed = False
-
-    def resume_writing(self) -> None:
-        self._flushed = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer

@@ -6,7 +6,6 @@ import select
 import socket
 import ssl
 import struct
-from typing import cast
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryResult
@@ -32,22 +31,17 @@ _CLOSED = "the listener closed the connection"
 class SyslogWire(RequestWire, asyncio.Protocol):
     __slots__ = (
         "_busy",
-        "_flushed",
         "_is_new",
         "_looks",
-        "_owner",
         "_seen",
         "_timer",
         "_timers",
-        "_transport",
     )
 
     def __init__(self, *, owner: WireOwner, timers: Timers) -> None:
-        self._owner: WireOwner | None = owner
+        super().__init__(owner)
         self._timers = timers
-        self._transport: asyncio.Transport | None = None
         self._busy = False
-        self._flushed = True
         # No message was delivered by it.
         self._is_new = True
         self._timer: Timer | None = None
@@ -95,21 +89,6 @@ class SyslogWire(RequestWire, asyncio.Protocol):
         return failure
 
     # asyncio.Protocol.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        if self._owner is None:
-            self.close()
-            return
-        # Pausing at the first remaining byte shows that a write is not complete.
-        self._transport.set_write_buffer_limits(high=1, low=0)
-        self._owner.wire_opened(self)
-
-    def pause_writing(self) -> None:
-        self._flushed = False
-
-    def resume_writing(self) -> None:
-        self._flushed = True
 
     def data_received(self, data: bytes) -> None:
         """Nothing: syslog has no answers."""
