@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from pillion_cim.schema import Schema
@@ -121,14 +122,12 @@ def load_factories(protocols: Iterable[Protocol]) -> Mapping[str, Factory]:
 
 
 def _load(protocol: Protocol) -> Factory:
-    module, _, name = protocol.handler.partition(":")
-    try:
-        factory: Factory = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        reason = f"protocol {protocol.name} needs {error.name}"
-        if protocol.extra:
-            reason += f": install pillion[{protocol.extra}]"
+    if protocol.library and find_spec(protocol.library) is None:
+        reason = f"protocol {protocol.name} needs {protocol.library}"
+        reason += f": install pillion[{protocol.extra}]"
         return lambda _destination, _context: _unsupported(reason, cause=HoldCause.PROTOCOL)
+    module, _, name = protocol.handler.partition(":")
+    factory: Factory = getattr(importlib.import_module(module), name)
     return factory
 
 

@@ -57,6 +57,8 @@ class Protocol:
     required_credentials: tuple[str, ...] = ()
     #: Required extra of the distribution, or empty.
     extra: str = ""
+    #: The package that the extra installs. The handler loads it at the first delivery.
+    library: str = ""
     #: The first level of the schema that has it; see :mod:`pillion_sidecar.config.levels`.
     level: int = 1
     #: A :func:`pillion_sidecar.fields.resource`: its fields are in ``spec``, in the object

@@ -141,9 +141,7 @@ async def test_a_wrong_url_from_a_secret_is_not_shown(
 async def test_without_its_extra_a_destination_is_held_by_a_text_that_names_it(
     protocol: str, fake_time: FakeTime, tmp_path: Path
 ) -> None:
-    declared = replace(
-        PROTOCOLS[protocol], handler="pillion_not_installed.handler:create", extra="planted-extra"
-    )
+    declared = replace(PROTOCOLS[protocol], library="pillion_not_installed", extra="planted-extra")
     factories = load_factories([declared])
     async with registry(fake_time, tmp_path, factories=factories) as made:
         handler = made.create_handler(destination(protocol, "http://any.example/"))

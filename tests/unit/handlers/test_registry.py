@@ -233,8 +233,9 @@ def without_module(fake_time: FakeTime) -> HandlerRegistry:
         summary="",
         manual="",
         schemes=http_schemes(),
-        handler="no_such_module:create_handler",
+        handler="no_such_module.handler:create_handler",
         extra="memo",
+        library="no_such_module",
     )
     return HandlerRegistry(
         clock=fake_time,

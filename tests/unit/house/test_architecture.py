@@ -8,6 +8,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from pillion_sidecar.protocols import load_protocols
 from support.house import ROOT, SOURCE_ROOTS, modules, packages
 
 #: Room -> what it may import beside itself and the standard library. This is the design's table;
@@ -27,6 +28,12 @@ ALLOWED = {
         # test_a_sidecar_loads_nothing_that_a_gateways_door_needs.
         "cryptography",
         "jwt",
+        # Of extras, each for one protocol; see test_a_sidecar_loads_no_library_of_an_extra.
+        "aiokafka",
+        "aiomqtt",
+        "aiosmtplib",
+        "nats",
+        "pysnmp",
     },
     "pyspark_pillion": {"pyspark", "py4j", "pyarrow"},
     "pillion_operator": {
@@ -191,6 +198,12 @@ def test_the_configuration_is_loaded_without_the_deliverer() -> None:
 
 def test_a_sidecar_loads_nothing_that_a_gateways_door_needs() -> None:
     assert imported_along_with(["pillion_sidecar.app"]).isdisjoint({"cryptography", "jwt"})
+
+
+def test_a_sidecar_loads_no_library_of_an_extra() -> None:
+    libraries = {protocol.library for protocol in load_protocols().values()} - {""}
+    loaded = {name.split(".")[0] for name in imported_along_with(["pillion_sidecar.app"])}
+    assert loaded.isdisjoint(libraries)
 
 
 def test_the_command_loads_a_room_only_when_its_subcommand_runs() -> None:
