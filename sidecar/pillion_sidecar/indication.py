@@ -1,10 +1,10 @@
 """An accepted indication as it travels from intake to the listeners, and the words that all parts
 of the deliverer share: who it goes to, why it is refused, why it is discarded."""
 
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -15,6 +15,30 @@ from pillion_cim.schema import Schema
 Selection: TypeAlias = frozenset[str]
 #: The name of a form of an indication; with a selection where it lacks properties.
 FormKey: TypeAlias = str | tuple[str, Selection]
+#: Forms with listed properties that one indication keeps. Beyond it the oldest is dropped, and made
+#: again for its next delivery.
+MOST_LISTED = 8
+#: Carried with any list, if the publisher gave them: listeners recognize an indication by them.
+ALWAYS_CARRIED = ("CorrelatedIndications", "IndicationIdentifier", "IndicationTime")
+
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_Form = TypeVar("_Form")
+
+
+def selection_of(listed: Iterable[str]) -> Selection:
+    return frozenset(name.casefold() for name in (*listed, *ALWAYS_CARRIED))
+
+
+def selected_body(body: bytes, selection: Selection) -> bytes:
+    """Return an instance in its JSON form without the properties that are not selected. Raises
+    ValueError if the body is not the JSON form of an instance."""
+    try:
+        instance = _decode(body)
+        given = _decode(instance["properties"])
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise ValueError(f"the body is no instance: {error}") from error
+    kept = {name: value for name, value in given.items() if name.casefold() in selection}
+    return msgspec.json.encode({**instance, "properties": kept})
 
 
 class DiscardReason(StrEnum):
@@ -118,7 +142,7 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     trackers: tuple[Tracker, ...] = ()
     #: Targets that are neither delivered nor discarded.
     unsettled: int = 0
-    #: Forms that deliveries share; those with listed properties: ``handlers.forms``.
+    #: Forms that deliveries share: see :meth:`form`.
     rendered: dict[FormKey, object] | None = None
     #: The journal sequence, ascending; 0 before it is known.
     id: int = 0
@@ -127,6 +151,26 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     size: int = 0
     #: None where its publisher gave it to this deliverer.
     relayed: Relayed | None = None
+
+    def form(self, name: str, selection: Selection | None, make: Callable[[bytes], _Form]) -> _Form:
+        """Return the form ``name``, which deliveries with the same properties share; ``make`` gets
+        the body with those that ``selection`` lists, None: with all. Raises ValueError if the body
+        is not the JSON form of an instance, and what ``make`` raises."""
+        rendered = self.rendered
+        if rendered is None:
+            rendered = self.rendered = {}
+        key: FormKey = name if selection is None else (name, selection)
+        kept = rendered.get(key)
+        if kept is not None:
+            return cast("_Form", kept)
+        if selection is None:
+            form = rendered[key] = make(self.body)
+            return form
+        form = rendered[key] = make(selected_body(self.body, selection))
+        listed = [one for one in rendered if isinstance(one, tuple)]
+        if len(listed) > MOST_LISTED:
+            del rendered[listed[0]]
+        return form
 
 
 @dataclass(frozen=True, slots=True)

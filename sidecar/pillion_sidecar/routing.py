@@ -14,8 +14,7 @@ from pillion_sidecar.config.schema.subscription import (
     RepeatPolicy,
     SubscriptionState,
 )
-from pillion_sidecar.indication import InstanceSource, Selection, Target
-from pillion_sidecar.selection import selection_of
+from pillion_sidecar.indication import InstanceSource, Selection, Target, selection_of
 
 #: Undeclared classes whose routes are cached.
 MOST_UNDECLARED = 256

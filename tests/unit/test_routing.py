@@ -17,8 +17,8 @@ from pillion_sidecar.config.schema.subscription import (
     RepeatPolicy,
     SubscriptionState,
 )
+from pillion_sidecar.indication import selection_of
 from pillion_sidecar.routing import Router
-from pillion_sidecar.selection import selection_of
 from support.delivery import destination, subscription
 
 

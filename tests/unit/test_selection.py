@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pillion_sidecar.selection import selected_body, selection_of
+from pillion_sidecar.indication import selected_body, selection_of
 
 ALERT = (
     b'{"class":"HP_Alert","superclass":"CIM_AlertIndication","properties":{"IndicationIdentifier":'

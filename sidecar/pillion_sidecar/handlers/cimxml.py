@@ -15,7 +15,6 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.forms import kept_form
 from pillion_sidecar.handlers.http.authorization import (
     Authorizer,
     StaticAuthorizer,
@@ -95,7 +94,7 @@ class CIMXMLHandler:
         self._requests.close()
 
     def _template(self, indication: Indication, selection: Selection | None) -> ExportTemplate:
-        return kept_form(indication, _RENDERED, selection, self._make_template)
+        return indication.form(_RENDERED, selection, self._make_template)
 
     def _make_template(self, body: bytes) -> ExportTemplate:
         instance = decode_instance(json.loads(body), schema=self._schema, complete=False)

@@ -26,7 +26,6 @@ from pillion_sidecar.handlers.content import (
     read_content,
 )
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.forms import kept_form
 from pillion_sidecar.handlers.http.authorization import (
     Authorizer,
     StaticAuthorizer,
@@ -114,7 +113,7 @@ class CloudEventsHandler(PostHandler):
 
     def read(self, indication: Indication, selection: Selection | None) -> _Event:
         make = partial(event_of, indication, self._service_name)
-        return kept_form(indication, _RENDERED, selection, make)
+        return indication.form(_RENDERED, selection, make)
 
     def render(self, delivery: Delivery) -> tuple[bytes, bytes]:
         return b"", render(self.read(delivery.indication, delivery.selection), delivery)

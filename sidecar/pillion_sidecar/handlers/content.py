@@ -15,7 +15,6 @@ import msgspec
 from pillion_cim.datetimes import to_rfc3339
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery
-from pillion_sidecar.handlers.forms import kept_form
 from pillion_sidecar.indication import Indication, Selection
 
 #: Raised by a body that is no instance, or has a value that JSON cannot express.
@@ -72,7 +71,7 @@ class Content:
 
 def content_of(indication: Indication, selection: Selection | None) -> Content:
     """Kept. Raises as :func:`read_content` does."""
-    return kept_form(indication, _FORM, selection, partial(read_content, indication))
+    return indication.form(_FORM, selection, partial(read_content, indication))
 
 
 def read_content(indication: Indication, body: bytes) -> Content:

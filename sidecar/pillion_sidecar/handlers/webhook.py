@@ -19,7 +19,6 @@ from pillion_sidecar.delivery.handler import (
 )
 from pillion_sidecar.handlers.content import Content, identifier_of, occurred, read_content, rfc3339
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.forms import kept_form
 from pillion_sidecar.handlers.http.authorization import (
     Authorizer,
     StaticAuthorizer,
@@ -101,7 +100,7 @@ class WebhookHandler(PostHandler):
         self._api_key = api_key
 
     def read(self, indication: Indication, selection: Selection | None) -> _Values:
-        return kept_form(indication, _FORM, selection, partial(_values, indication))
+        return indication.form(_FORM, selection, partial(_values, indication))
 
     def render(self, delivery: Delivery) -> tuple[bytes, bytes]:
         values = self.read(delivery.indication, delivery.selection)

@@ -13,7 +13,7 @@ import pytest
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.plugin.lines import MOST_LINES, SECONDS
 from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, MESSAGE_LIMIT
-from pillion_sidecar.selection import selection_of
+from pillion_sidecar.indication import selection_of
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery, indication

@@ -1,7 +1,6 @@
 """Which list of properties an attempt is given: that of the subscription's filter now (D.3)."""
 
-from pillion_sidecar.indication import Selection
-from pillion_sidecar.selection import selection_of
+from pillion_sidecar.indication import Selection, selection_of
 from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
 
 EVENT, MESSAGE = selection_of(["EventID"]), selection_of(["Message"])

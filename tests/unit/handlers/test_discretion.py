@@ -14,8 +14,7 @@ from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.http.authorization import StaticAuthorizer, authorization
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.redaction import DiscreetHandler
-from pillion_sidecar.indication import Indication, Selection
-from pillion_sidecar.selection import selection_of
+from pillion_sidecar.indication import Indication, Selection, selection_of
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication
 

@@ -10,15 +10,13 @@ from lxml import etree
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.delivery.handler import Delivery, DeliveryResult, Handler
-from pillion_sidecar.handlers import forms
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsBatchHandler, CloudEventsHandler
 from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.relay import render_line
-from pillion_sidecar.indication import Indication, Selection
+from pillion_sidecar.indication import MOST_LISTED, Indication, Selection, selection_of
 from pillion_sidecar.protocols import BatchOptions
-from pillion_sidecar.selection import selection_of
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication
 
@@ -129,12 +127,12 @@ def test_deliveries_with_the_same_list_share_one_form(make: Make, read: Read) ->
 def test_an_indication_keeps_few_forms_however_many_lists_there_are(make: Make, read: Read) -> None:
     sender = FakeSender()
     handler, of = make(sender), indication(ALERT)
-    lists = [selection_of([f"P{number}"]) for number in range(3 * forms.MOST_LISTED)]
+    lists = [selection_of([f"P{number}"]) for number in range(3 * MOST_LISTED)]
     handler.deliver(delivery(of), lambda outcome: None)
     for selection in (*lists, *lists):
         handler.deliver(delivery(of, selection=selection), lambda outcome: None)
     kept = [key[1] for key in of.rendered or {} if isinstance(key, tuple)]
-    assert kept == lists[-forms.MOST_LISTED :]
+    assert kept == lists[-MOST_LISTED:]
     assert {type(key) for key in of.rendered or {}} == {str, tuple}
 
 
@@ -158,7 +156,7 @@ def test_a_batch_carries_what_is_listed() -> None:
 def test_a_random_id_stays_whatever_is_listed() -> None:
     sender = FakeSender()
     handler, of = cloud_events(sender), indication()
-    lists = [selection_of([f"P{number}"]) for number in range(2 * forms.MOST_LISTED)]
+    lists = [selection_of([f"P{number}"]) for number in range(2 * MOST_LISTED)]
     for selection in (None, *lists, lists[0]):
         handler.deliver(delivery(of, selection=selection), lambda outcome: None)
     assert len({json.loads(body)["id"] for body in sender.bodies}) == 1

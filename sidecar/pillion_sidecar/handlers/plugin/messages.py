@@ -8,7 +8,6 @@ import msgspec
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.errors import HandlerError
-from pillion_sidecar.handlers.forms import kept_form
 from pillion_sidecar.handlers.http.exchange import RETRY_AFTER_LIMIT
 
 VERSION = 1
@@ -95,7 +94,7 @@ def deliver_params(delivery: Delivery, *, timeout: float) -> bytes:
     """Raises ValueError for a text that is not UTF-8, or a body that is no instance."""
     indication, body = delivery.indication, delivery.indication.body
     if delivery.selection is not None:
-        body = kept_form(indication, _LISTED, delivery.selection, bytes)
+        body = indication.form(_LISTED, delivery.selection, bytes)
     given: dict[str, object] = {
         "timeout": timeout,
         "attempt": delivery.attempt,
