@@ -42,6 +42,7 @@ PACKAGES = {
 WARMING = 3
 #: Frames of these look for changes all the time.
 _WATCHING = ("/config/loader.py", "/filewatch.py", "/supervision.py")
+_WATCHING_FUNCTION = "_follow_changes"
 
 _Function = tuple[str, str]
 
@@ -58,7 +59,7 @@ class Trace:
         if event != "call" or not self.is_on:
             return
         own = [one for one in _frames(frame) if _is_own(one)]
-        if not _is_own(frame) or any(one.f_code.co_filename.endswith(_WATCHING) for one in own):
+        if not _is_own(frame) or any(_is_watching(one) for one in own):
             return
         name = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
         self.calls.append((name, frame.f_code.co_qualname))
@@ -69,6 +70,11 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _is_watching(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_filename.endswith(_WATCHING) or code.co_name == _WATCHING_FUNCTION
 
 
 def _is_own(frame: FrameType) -> bool:
