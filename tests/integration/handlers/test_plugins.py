@@ -4,7 +4,9 @@ cause, and costs bounded space and time."""
 import asyncio
 import json
 import os
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +362,8 @@ while True:
     assert not await asyncio.to_thread(is_running, pid)
 
 
+# Its mutation lets the child live.
+@pytest.mark.timeout(10)
 @pytest.mark.parametrize("own_session", [False, True])
 async def test_what_a_plug_in_leaves_behind_does_not_keep_its_link(
     fake_time: FakeTime, tmp_path: Path, own_session: bool
@@ -379,13 +383,17 @@ os._exit(4)
     async with plugged(program(tmp_path, TELL + text), time=fake_time, destination=url) as plug:
         told = plug.send()
         child = int(await written(file))
-        while not told.done():
-            await asyncio.to_thread(os.sched_yield)
-            fake_time.advance(0.001)
-        assert "it ended with exit status 4" in told.result().detail
-        if own_session:
-            os.kill(child, 9)
-        await ended(child)
+        try:
+            while not told.done():
+                await asyncio.to_thread(os.sched_yield)
+                fake_time.advance(0.0002)
+            assert "it ended with exit status 4" in told.result().detail
+            if not own_session:
+                await ended(child)
+        finally:
+            # Its end waits for the child, whatever the test has found.
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
 
 async def test_standard_error_goes_to_the_log_and_a_flood_is_bounded(
