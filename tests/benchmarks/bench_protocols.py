@@ -8,6 +8,7 @@ measurement has a deliverer of its own, in turns. Ratios are within one round; t
 
 import argparse
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +21,24 @@ from typing import Any
 from benchmarks.bench_end_to_end import line
 from support.bench import Sidecar, nginx, report, resource, sidecar, write_resources
 
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "hook", "labels": {"pillion.dev/credentials": "true"}},
+    "stringData": {"secret": f"whsec_{'MDAw' * 8}"},
+}
+PLUG_IN = "from pillion_plugin import run; run(lambda delivery: None, name='bench')"
+#: A process that prints its port, and reads whatever comes.
+SINK = """
+import socket, threading
+def read(connection):
+    while connection.recv(1 << 20):
+        pass
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=read, args=(server.accept()[0],), daemon=True).start()
+"""
 COUNT = 5_000
 LINES = 250
 BASE = "CloudEvents"
@@ -27,9 +46,12 @@ BASE = "CloudEvents"
 
 @dataclass(frozen=True)
 class Place:
-    """What a round's receivers offer."""
+    """What the receivers offer."""
 
-    port: int
+    http_port: int
+    #: Takes syslog messages, and keeps none.
+    syslog_port: int
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -45,12 +67,30 @@ class Subject:
 
 
 def subjects(place: Place) -> Iterator[Subject]:
-    url = f"http://127.0.0.1:{place.port}/events"
+    url = f"http://127.0.0.1:{place.http_port}/events"
     events = {"protocol": "CloudEvents", "destination": url}
     yield Subject(BASE, None, events)
     yield Subject(
         "CloudEvents in batches of 100", 4.0, {**events, "cloudEvents": {"maxBatch": 100}}
     )
+    template = '{"text": "${Message|Description|class}", "severity": "${severity}"}'
+    webhook = {"protocol": "Webhook", "destination": url, "webhook": {"template": template}}
+    yield Subject("Webhook", 0.8, webhook)
+    signed = {
+        "protocol": "StandardWebhooks",
+        "destination": url,
+        "credentials": {"signing": {"secretRefs": [{"name": "hook"}]}},
+    }
+    yield Subject("StandardWebhooks", 0.8, signed)
+    syslog = {"protocol": "Syslog", "destination": f"syslog://127.0.0.1:{place.syslog_port}"}
+    yield Subject("Syslog", 0.8, syslog)
+    file = {"protocol": "File", "destination": "file:///bench.ndjson"}
+    folder = place.folder / "files"
+    folder.mkdir(exist_ok=True)
+    yield Subject("File", 1.0, file, options=("--delivery-folder", str(folder)))
+    plug_in = {"protocol": "Plugin", "destination": "plugin://bench"}
+    command = f"bench={sys.executable} {place.folder / 'plugin.py'}"
+    yield Subject("A plug-in in Python", 0.15, plug_in, ("--plugin", command), cpu_goal=1.5)
 
 
 @dataclass(frozen=True)
@@ -63,6 +103,7 @@ def resources(spec: Mapping[str, Any], *, suspended: bool) -> list[dict[str, Any
     references = {"filterRef": {"name": "all"}, "destinationRef": {"name": "one"}}
     return [
         resource("IndicationService", "default", queueSize=2 * COUNT),
+        SECRET,
         resource("ListenerDestination", "one", **spec, suspended=suspended),
         resource("IndicationFilter", "all", query="SELECT * FROM CIM_AlertIndication"),
         resource("IndicationSubscription", "all", **references),
@@ -76,7 +117,9 @@ def measure(subject: Subject, folder: Path) -> Rate:
         publish(deliverer)
         cpu = deliverer.cpu_seconds()
         write_resources(folder, resources(subject.spec, suspended=False))
+        patience = time.perf_counter() + 60
         while not (before := deliverer.metric("pillion_indications_delivered_total")):
+            assert time.perf_counter() < patience, f"{subject.name}: nothing is delivered"
             time.sleep(0.005)
         began = time.perf_counter()
         answer = deliverer.request(
@@ -117,8 +160,17 @@ def tell(subject: Subject, rates: Sequence[Rate], base: Sequence[Rate]) -> None:
 
 @contextmanager
 def receivers(folder: Path) -> Iterator[Place]:
-    with nginx(folder) as port:
-        yield Place(port)
+    (folder / "plugin.py").write_text(PLUG_IN, encoding="utf-8")
+    command = [sys.executable, "-c", SINK]
+    with (
+        nginx(folder) as http_port,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sink,
+    ):
+        try:
+            assert sink.stdout is not None
+            yield Place(http_port, int(sink.stdout.readline()), folder)
+        finally:
+            sink.kill()
 
 
 def main() -> int:

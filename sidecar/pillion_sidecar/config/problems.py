@@ -23,7 +23,10 @@ def escape_controls(text: str) -> str:
 
 def one_line(text: str, most: int) -> str:
     """The first ``most`` characters of a peer's text; a space for each that is not printable."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:most])
+    text = text[:most]
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -18,6 +18,17 @@ class Waiting(NamedTuple):
     done: Callable[[DeliveryOutcome], None]
 
 
+def unsent(failure: DeliveryOutcome) -> DeliveryOutcome:
+    """Return the outcome of what comes after a failed delivery: not sent, so no attempt."""
+    return replace(
+        failure,
+        result=DeliveryResult.ERROR,
+        spends_attempt=False,
+        preempted=True,
+        refuses_indication=False,
+    )
+
+
 class Batches:
     """Collects deliveries, and sends a batch when the previous one is concluded.
 
@@ -41,22 +52,15 @@ class Batches:
 
     def conclude(self, batch: list[Waiting], outcomes: Sequence[DeliveryOutcome]) -> None:
         """Report outcomes in order. What delivery hands over meanwhile waits. If the last failed,
-        it comes back too, to keep the order: not sent, so no attempt."""
+        it comes back too, to keep the order."""
         for waiting, outcome in zip(batch, outcomes, strict=True):
             if self._closed:
                 return
             waiting.done(outcome)
         last = outcomes[-1]
         if last.result in _FAILED:
-            unsent = replace(
-                last,
-                result=DeliveryResult.ERROR,
-                spends_attempt=False,
-                preempted=True,
-                refuses_indication=False,
-            )
             while self._waiting:
-                self._waiting.popleft().done(unsent)
+                self._waiting.popleft().done(unsent(last))
         self._busy = False
         if self._waiting and not self._closed:
             self._send_next()

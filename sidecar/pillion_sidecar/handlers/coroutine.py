@@ -1,15 +1,17 @@
-"""Adapts a library that awaits to the interface of handlers."""
+"""Adapts what awaits to the interface of handlers."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from traceback import extract_tb
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.batches import Batches, Waiting
+from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.http.exchange import later
 from pillion_sidecar.indication import Indication, Selection
 
@@ -18,6 +20,7 @@ logger = logging.getLogger("pillion.handlers")
 #: Attempts that were told to end and have not. At so many, no further one begins.
 MOST_OVERDUE = 8
 Done: TypeAlias = Callable[[DeliveryOutcome], None]
+_Result = TypeVar("_Result")
 
 
 @dataclass(slots=True, eq=False)
@@ -43,31 +46,43 @@ class Deliver(Protocol):
         """Make one attempt. It is cancelled at the time-out, and by ``close``."""
 
 
-class CoroutineHandler:
-    """Makes each attempt in a task of its own, and gives it the time-out of the destination."""
+class DeliverBatch(Protocol):
+    def __call__(
+        self, bodies: Sequence[bytes], progress: Progress, /
+    ) -> Coroutine[Any, Any, Sequence[DeliveryOutcome]]:
+        """Make one attempt for a batch: an outcome for each body. It is cancelled at the time-out,
+        and by ``close``."""
 
-    def __init__(self, deliver: Deliver, *, name: str, timers: Timers, timeout: float) -> None:
+
+#: Begins an attempt.
+Attempt: TypeAlias = Callable[[Progress], Coroutine[Any, Any, _Result]]
+#: Gets the result of an attempt or, where it has none, the outcome that tells why.
+Ended: TypeAlias = Callable[[_Result | DeliveryOutcome], None]
+
+
+class Attempts(Generic[_Result]):
+    """Runs each attempt in a task of its own, and gives it the time-out of the destination."""
+
+    def __init__(self, *, name: str, timers: Timers, timeout: float) -> None:
         """``name``: the destination's."""
-        self._deliver = deliver
         self._name = name
         self._timers = timers
         self._timeout = timeout
-        self._attempts: dict[asyncio.Task[DeliveryOutcome], _Attempt] = {}
-        self._overdue: set[asyncio.Task[DeliveryOutcome]] = set()
+        self._attempts: dict[asyncio.Task[_Result], _Attempt[_Result]] = {}
+        self._overdue: set[asyncio.Task[_Result]] = set()
 
-    def deliver(self, delivery: Delivery, done: Done) -> None:
+    def begin(self, attempt: Attempt[_Result], ended: Ended[_Result]) -> None:
+        """``ended`` is called once, later, and never after :meth:`close`: with the result or, where
+        there is none, with the outcome that tells why."""
         if len(self._overdue) >= MOST_OVERDUE:
             detail = f"{len(self._overdue)} earlier attempts timed out and have not ended"
-            later(done, DeliveryResult.ERROR, detail)
+            later(ended, DeliveryResult.ERROR, detail)
             return
         progress = Progress()
-        task = asyncio.get_running_loop().create_task(self._deliver(delivery, progress))
+        task = asyncio.get_running_loop().create_task(attempt(progress))
         timer = self._timers.call_later(self._timeout, partial(self._time_out, task))
-        self._attempts[task] = _Attempt(done, progress, timer)
+        self._attempts[task] = _Attempt(ended, progress, timer)
         task.add_done_callback(self._ended)
-
-    def prepare(self, indication: Indication, selection: Selection | None) -> None:
-        """Nothing: a coroutine encodes for itself."""
 
     def close(self) -> None:
         attempts, self._attempts = self._attempts, {}
@@ -77,7 +92,7 @@ class CoroutineHandler:
         # Kept until they end.
         self._overdue.update(attempts)
 
-    def _time_out(self, task: asyncio.Task[DeliveryOutcome]) -> None:
+    def _time_out(self, task: asyncio.Task[_Result]) -> None:
         if task.done():
             # Its outcome follows in this turn.
             return
@@ -86,9 +101,9 @@ class CoroutineHandler:
         task.cancel()
         progress = attempt.progress
         detail = f"timed out after {self._timeout:g} s while {progress.doing}"
-        attempt.done(DeliveryOutcome(progress.failure, detail))
+        attempt.ended(DeliveryOutcome(progress.failure, detail))
 
-    def _ended(self, task: asyncio.Task[DeliveryOutcome]) -> None:
+    def _ended(self, task: asyncio.Task[_Result]) -> None:
         self._overdue.discard(task)
         attempt = self._attempts.pop(task, None)
         error = None if task.cancelled() else task.exception()
@@ -97,7 +112,7 @@ class CoroutineHandler:
         if attempt is None:
             return
         attempt.timer.cancel()
-        attempt.done(_outcome(task, error, attempt.progress))
+        attempt.ended(_result(task, error, attempt.progress))
 
     def _log(self, error: BaseException) -> None:
         """Without the exception's text, which may quote anything."""
@@ -112,9 +127,9 @@ class CoroutineHandler:
         )
 
 
-def _outcome(
-    task: asyncio.Task[DeliveryOutcome], error: BaseException | None, progress: Progress
-) -> DeliveryOutcome:
+def _result(
+    task: asyncio.Task[_Result], error: BaseException | None, progress: Progress
+) -> _Result | DeliveryOutcome:
     if task.cancelled():
         return DeliveryOutcome(progress.failure, f"was cancelled while {progress.doing}")
     if error is not None:
@@ -123,8 +138,76 @@ def _outcome(
     return task.result()
 
 
+class CoroutineHandler:
+    """Makes an attempt for each delivery."""
+
+    def __init__(self, deliver: Deliver, *, name: str, timers: Timers, timeout: float) -> None:
+        """``name``: the destination's."""
+        self._deliver = deliver
+        self._attempts: Attempts[DeliveryOutcome] = Attempts(
+            name=name, timers=timers, timeout=timeout
+        )
+
+    def deliver(self, delivery: Delivery, done: Done) -> None:
+        self._attempts.begin(partial(self._deliver, delivery), done)
+
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
+        """Nothing: a coroutine encodes for itself."""
+
+    def close(self) -> None:
+        self._attempts.close()
+
+
+class CoroutineBatchHandler:
+    """Makes an attempt for each batch, one at a time, in order."""
+
+    def __init__(
+        self,
+        deliver: DeliverBatch,
+        *,
+        render: Callable[[Delivery], bytes],
+        most: int,
+        name: str,
+        timers: Timers,
+        timeout: float,
+    ) -> None:
+        """``most``: of a batch. ``render`` raises ``UNSAYABLE`` if nothing can express a delivery.
+        ``name``: the destination's."""
+        self._deliver = deliver
+        self._render = render
+        self._batches = Batches(self._send, most=most)
+        self._attempts: Attempts[Sequence[DeliveryOutcome]] = Attempts(
+            name=name, timers=timers, timeout=timeout
+        )
+
+    def deliver(self, delivery: Delivery, done: Done) -> None:
+        try:
+            body = self._render(delivery)
+        except UNSAYABLE as error:
+            later(done, DeliveryResult.FATAL_ERROR, f"this cannot be expressed: {error}")
+            return
+        self._batches.add(body, done)
+
+    def prepare(self, indication: Indication, selection: Selection | None) -> None:
+        """Nothing: each delivery is rendered at once."""
+
+    def close(self) -> None:
+        self._batches.close()
+        self._attempts.close()
+
+    def _send(self, batch: list[Waiting]) -> None:
+        bodies = [waiting.body for waiting in batch]
+        self._attempts.begin(partial(self._deliver, bodies), partial(self._conclude, batch))
+
+    def _conclude(
+        self, batch: list[Waiting], ended: Sequence[DeliveryOutcome] | DeliveryOutcome
+    ) -> None:
+        outcomes = [ended] * len(batch) if isinstance(ended, DeliveryOutcome) else ended
+        self._batches.conclude(batch, outcomes)
+
+
 @dataclass(slots=True, eq=False)
-class _Attempt:
-    done: Done
+class _Attempt(Generic[_Result]):
+    ended: Ended[_Result]
     progress: Progress
     timer: Timer

@@ -1,5 +1,7 @@
-"""The file handler: one line for each delivery, in the form of publishers."""
+"""The file handler: one line for each delivery, in the form of publishers. Lines that wait share a
+sync."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -13,10 +15,11 @@ from pillion_sidecar.delivery.handler import (
     Handler,
     HoldCause,
 )
-from pillion_sidecar.handlers.appending import AppendError, Line
-from pillion_sidecar.handlers.content import UNSAYABLE, content_of, data_parts
+from pillion_sidecar.handlers.appending import Line
+from pillion_sidecar.handlers.batches import unsent
+from pillion_sidecar.handlers.content import content_of, data_parts
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.coroutine import CoroutineHandler, Progress
+from pillion_sidecar.handlers.coroutine import CoroutineBatchHandler, Progress
 from pillion_sidecar.handlers.folder import DeliveryFolder
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, check_forms
 from pillion_sidecar.protocols.file import PROTOCOL, FileOptions
@@ -46,21 +49,25 @@ class FileDestination:
     shown: str
     options: FileOptions
 
-    async def deliver(self, delivery: Delivery, progress: Progress) -> DeliveryOutcome:
-        """See :class:`pillion_sidecar.handlers.coroutine.Deliver`. Success: it is on the disk."""
-        try:
-            text = render_line(delivery)
-        except UNSAYABLE as error:
-            reason = f"a line cannot express this: {error}"
-            return DeliveryOutcome(DeliveryResult.FATAL_ERROR, reason)
+    async def deliver(
+        self, lines: Sequence[bytes], progress: Progress
+    ) -> Sequence[DeliveryOutcome]:
+        """See :class:`pillion_sidecar.handlers.coroutine.DeliverBatch`. Success: a line is on the
+        disk."""
         progress.doing = "waiting for other lines of the file"
-        line = Line(text, self.options.max_bytes, self.options.max_files)
-        try:
-            await self.folder.append(self.name, line, progress)
-        except AppendError as error:
-            result = DeliveryResult.POST_DELIVERY_ERROR if error.may_have else DeliveryResult.ERROR
-            return DeliveryOutcome(result, f"{self.shown}: {error}")
-        return _SUCCESS
+        options = self.options
+        batch = [Line(text, options.max_bytes, options.max_files) for text in lines]
+        done, error = await self.folder.append(self.name, batch, progress)
+        if error is None:
+            return [_SUCCESS] * len(lines)
+        detail = f"{self.shown}: {error}"
+        rest = len(lines) - done
+        if error.may_have:
+            failures = [DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, detail)] * rest
+        else:
+            failed = DeliveryOutcome(DeliveryResult.ERROR, detail)
+            failures = [failed, *[unsent(failed)] * (rest - 1)]
+        return [*[_SUCCESS] * done, *failures]
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
@@ -79,8 +86,10 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
         "its file" if destination.url_is_secret else f"file {name}",
         options if isinstance(options, FileOptions) else FileOptions(),
     )
-    return CoroutineHandler(
+    return CoroutineBatchHandler(
         file.deliver,
+        render=render_line,
+        most=PROTOCOL.most_at_once,
         name=destination.name,
         timers=context.parts.timers,
         timeout=destination.timeout_seconds,

@@ -67,6 +67,8 @@ class Protocol:
     option_rules: tuple[Rule, ...] = ()
     #: Whether ``options_name`` must be written.
     options_required: bool = False
+    #: Maximum number of deliveries that the handler takes at once, for an outcome each.
+    most_at_once: int = 1
     #: Rules over the spec of a destination; they must hold for other protocols.
     rules: tuple[Rule, ...] = ()
     #: Gets a value of ``options``: what the API server cannot check.

@@ -49,4 +49,5 @@ PROTOCOL = Protocol(
     credentials=(),
     level=3,
     options=FileOptions,
+    most_at_once=100,
 )

@@ -13,7 +13,7 @@ import pytest
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
-from pillion_sidecar.handlers.appending import Line, append
+from pillion_sidecar.handlers.appending import AppendError, Line, append
 from pillion_sidecar.handlers.file import render_line
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.intake.decoding import decode_object
@@ -73,13 +73,31 @@ async def begin(
 async def test_lines_that_wait_share_a_sync(fake_time: FakeTime, tmp_path: Path) -> None:
     async with registry(fake_time, tmp_path) as made:
         with slow_disk() as disk:
-            # Two destinations with one file.
-            attempts = [await begin(made, fake_time, "file:///a", number) for number in range(5)]
+            handler = made.create_handler(destination("File", "file:///a", timeout_seconds=AMPLE))
+            attempts = [Attempt(handler, fake_time, body(number)) for number in range(5)]
+            # Another destination with the same file.
+            attempts.append(await begin(made, fake_time, "file:///a", 5))
             disk.goes_on.set()
             for attempt in attempts:
                 assert (await attempt.outcome()).result is DeliveryResult.SUCCESS
-        assert disk.batches == [1, 4]
-    assert types(tmp_path / "a") == [0, 1, 2, 3, 4]
+        assert disk.batches == [1, 1, 4]
+    assert types(tmp_path / "a") == [0, 5, 1, 2, 3, 4]
+
+
+async def test_what_follows_a_line_that_fails_spends_no_attempt(
+    fake_time: FakeTime, tmp_path: Path
+) -> None:
+    def fill_up(folder: Path, name: str, lines: Sequence[Line]) -> Any:
+        return 1, AppendError("No space left on device") if len(lines) > 1 else None
+
+    async with registry(fake_time, tmp_path) as made:
+        handler = made.create_handler(destination("File", "file:///a", timeout_seconds=AMPLE))
+        with patch("pillion_sidecar.handlers.folder.append", fill_up):
+            attempts = [Attempt(handler, fake_time, body(number)) for number in range(4)]
+            told = [await attempt.outcome() for attempt in attempts]
+    assert [one.result for one in told[:2]] == [DeliveryResult.SUCCESS] * 2
+    assert [one.detail for one in told[2:]] == ["file a: No space left on device"] * 2
+    assert [one.spends_attempt for one in told[2:]] == [True, False]
 
 
 @pytest.mark.parametrize(

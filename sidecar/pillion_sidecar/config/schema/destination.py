@@ -323,9 +323,11 @@ class ListenerDestination:
     def most_under_way(self) -> int:
         """Maximum number of deliveries that the handler has at a time: with batches, one that is
         under way and the next."""
-        if isinstance(self.options, BatchOptions) and self.options.max_batch > 1:
-            return max(self.max_in_flight, 2 * self.options.max_batch)
-        return self.max_in_flight
+        protocol = PROTOCOLS.get(self.protocol)
+        batch = 1 if protocol is None else protocol.most_at_once
+        if isinstance(self.options, BatchOptions):
+            batch = self.options.max_batch
+        return max(self.max_in_flight, 2 * batch) if batch > 1 else self.max_in_flight
 
     @property
     def connection(self) -> tuple[object, ...]:

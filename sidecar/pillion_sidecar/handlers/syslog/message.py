@@ -10,6 +10,8 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.problems import escape_controls, one_line
 from pillion_sidecar.delivery.handler import Delivery
@@ -29,11 +31,12 @@ NAME_LIMIT = 32
 _NIL = "-"
 _NOT_PRINTABLE_ASCII = re.compile(r"[^!-~]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_ESCAPED_IN_VALUES = re.compile(r'(["\\\]])')
 #: The delivery's properties have parameters of their own.
 _OF_THE_DELIVERY = frozenset(
     ("indicationidentifier", "indicationfiltername", "sequencecontext", "sequencenumber")
 )
+
+_decode = msgspec.json.Decoder().decode
 
 
 class MessageFormat:
@@ -52,9 +55,9 @@ class MessageFormat:
         """Raises ``UNSAYABLE`` if the body is no instance."""
         indication = delivery.indication
         content = content_of(indication, delivery.selection)
-        instance = b"".join(data_parts(content, delivery)).decode()
+        instance = b"".join(data_parts(content, delivery))
         properties: Mapping[str, Any] = {
-            name: _plain(value) for name, value in json.loads(instance)["properties"].items()
+            name: _plain(value) for name, value in _decode(instance)["properties"].items()
         }
         head = (
             f"<{self._priority(properties)}>1",
@@ -67,7 +70,9 @@ class MessageFormat:
         )
         header = " ".join(head)
         data = self._structured_data(delivery, properties, room=self._limit - len(header) - 2)
-        text = escape_controls(instance) if self._is_json else _text(indication, properties)
+        text = (
+            escape_controls(instance.decode()) if self._is_json else _text(indication, properties)
+        )
         message = _cut(f"{header} {data} {text}".encode(), self._limit)
         return b"%d %b" % (len(message), message)
 
@@ -94,7 +99,7 @@ class MessageFormat:
         room -= len(data) + len("]") + len(meta)
         for name, value in self._parameters(delivery, properties):
             parameter = f' {name}="{_value(value)}"'
-            size = len(parameter.encode())
+            size = len(parameter) if parameter.isascii() else len(parameter.encode())
             if size <= room:
                 room -= size
                 data += parameter
@@ -136,7 +141,8 @@ def _ascii(text: str, most: int) -> str:
 def _value(value: object) -> str:
     """Escape a parameter's value (RFC 5424 6.3.3)."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _ESCAPED_IN_VALUES.sub(r"\\\1", escape_controls(text))
+    escaped = escape_controls(text).replace("\\", "\\\\")
+    return escaped.replace('"', '\\"').replace("]", "\\]")
 
 
 def _text(indication: Indication, properties: Mapping[str, Any]) -> str:
