@@ -103,6 +103,8 @@ class Verdict:
     trial: Trial
     stayed: Mapping[str, str]
     seconds: float
+    #: The tests that failed at the second try only.
+    late: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,11 +286,14 @@ class Copy:
             (self.folder / path).write_text(kept, encoding="utf-8")
 
     def attempt(self, trial: Trial) -> Verdict:
-        """Run the tests that must fail under the mutation."""
+        """Run the tests that must fail under the mutation; those that do not, twice: a broken rule
+        may show as a race."""
         started = time.monotonic()
         with self.mutated_by(trial.mutation):
-            result = self.run(trial.fails)
-        return Verdict(trial, stayed(trial.fails, result), time.monotonic() - started)
+            first = stayed(trial.fails, self.run(trial.fails))
+            left = stayed(first, self.run(list(first))) if first else first
+        late = [test for test in first if test not in left]
+        return Verdict(trial, left, time.monotonic() - started, late)
 
 
 def stayed(tests: Iterable[str], result: RunResult) -> dict[str, str]:
@@ -453,6 +458,8 @@ def _show(row: Row, verdicts: Sequence[Verdict]) -> None:
     seconds = sum(verdict.seconds for verdict in verdicts)
     print(f"{row.id:6} {colour} {seconds:5.1f} s  {row.title}", flush=True)
     for verdict in verdicts:
+        for test in verdict.late:
+            print(f"       at the second try: {test}", flush=True)
         mutation = verdict.trial.mutation
         for test, outcome in verdict.stayed.items():
             print(f"       {outcome}: {test}", flush=True)
@@ -483,8 +490,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         again = options.again or options.ids
         known = {trial for trial in trials if keys[trial] in caught and not again}
 
+        green_ones: list[str] = []
+
         def told(row: Row, verdicts: Sequence[Verdict]) -> None:
             _show(row, verdicts)
+            green_ones.extend(test for verdict in verdicts for test in verdict.stayed)
             caught.add(keys[verdict.trial] for verdict in verdicts if not verdict.stayed)
 
         missed = try_rows(chosen, options.jobs, told, known)
@@ -498,6 +508,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{named} tests named; {missed} did not fail where they must; "
         f"{whole} of {len(requirements)} rows work, {partly} more in part"
     )
+    for test in green_ones:
+        print(f"did not fail: {test}")
     return min(missed, 1)
 
 

@@ -67,6 +67,23 @@ def test_each_test_must_fail_and_not_only_one(copy: Copy) -> None:
     assert stayed(copy, BADLY, WELL) == [BADLY]
 
 
+def test_a_test_that_fails_at_the_second_try_has_not_stayed_green(copy: Copy, tree: Path) -> None:
+    seen = tree / "seen"
+    copy.folder.joinpath("tests", "test_race.py").write_text(
+        "from pathlib import Path\n"
+        "from pillion_sidecar.rule import rule\n"
+        f"SEEN = Path({str(seen)!r})\n"
+        "def test_it():\n"
+        "    is_first = not SEEN.exists()\n"
+        "    SEEN.touch()\n"
+        "    assert is_first or rule() == 4\n",
+        encoding="utf-8",
+    )
+    (trial,) = row("tests/test_race.py::test_it").trials
+    verdict = copy.attempt(trial)
+    assert (verdict.stayed, verdict.late) == ({}, ["tests/test_race.py::test_it"])
+
+
 def test_of_a_test_with_cases_one_must_fail(copy: Copy) -> None:
     cases = "tests/test_rule.py::test_cases"
     assert stayed(copy, cases) == []
