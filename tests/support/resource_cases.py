@@ -339,6 +339,12 @@ _DESTINATION_CASES = (
         {"protocol": "CIM-XML", "cloudEvents": {"maxBatch": 2}},
         {"protocol": "CloudEvents", "cloudEvents": {"maxBatch": 2}},
     ),
+    _destination(
+        "cloudEvents.maxDelaySeconds",
+        "needs a maxBatch greater than 1",
+        {"protocol": "CloudEvents", "cloudEvents": {"maxDelaySeconds": 2}},
+        {"protocol": "CloudEvents", "cloudEvents": {"maxDelaySeconds": 2, "maxBatch": 2}},
+    ),
 )
 
 _SYSLOG = {"destination": "syslogs://host", "protocol": "Syslog"}

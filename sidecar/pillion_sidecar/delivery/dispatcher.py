@@ -85,12 +85,19 @@ class Dispatcher:
                 queue.health.retry_now()
             return
         if due is None:
+            due = self._gathered_at(queue)
+        if due is None:
             if len(queue.in_flight) < queue.max_in_flight:
                 self._join_round(queue)
             return
         expiry = queue.expiry()
         wake_at = due if expiry is None else min(due, expiry)
         queue.schedule(self._timers.call_at(wake_at, lambda: self._wake(queue)))
+
+    def _gathered_at(self, queue: DestinationQueue) -> float | None:
+        if not queue.gather_seconds or self.shutdown.is_draining:
+            return None
+        return queue.gathered_at(self._clock.monotonic())
 
     def _wake(self, queue: DestinationQueue) -> None:
         queue.schedule(None)
@@ -162,16 +169,25 @@ class Dispatcher:
             self._scheduled = False
 
     def _attempt(self, queue: DestinationQueue) -> None:
-        if queue.suspended:
+        if self._gathered_at(queue) is not None:
             return
+        for _ in range(queue.together):
+            if not self._attempt_next(queue):
+                return
+        if queue.waiting.count and len(queue.in_flight) < queue.max_in_flight:
+            self._join_round(queue)
+
+    def _attempt_next(self, queue: DestinationQueue) -> bool:
+        if queue.suspended:
+            return False
         now = self._clock.monotonic()
         if _ended_by(queue, now) is not None:
             self._discard_ended(queue, now)
         if queue in self._expiring or queue.removed or queue.health.next_attempt_at is not None:
-            return
+            return False
         entry = queue.take(now=now)
         if entry is None:
-            return
+            return False
         attempts, sequence, sends = entry.attempts, queue.sequence, queue.sends_identifiers
         delivery = Delivery(
             indication=entry.indication,
@@ -184,8 +200,7 @@ class Dispatcher:
             selection=entry.subscription.selection,
         )
         queue.handler.deliver(delivery, partial(self._done, queue, entry, now))
-        if queue.waiting.count and len(queue.in_flight) < queue.max_in_flight:
-            self._join_round(queue)
+        return True
 
     def _done(
         self, queue: DestinationQueue, entry: QueueEntry, began: float, outcome: DeliveryOutcome

@@ -29,6 +29,7 @@ from pillion_sidecar.delivery.relay import listener_of, protocol_of
 from pillion_sidecar.delivery.sequence import GroupGaps, SequenceIdentifiers, run_of
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.ports import QueueState
+from pillion_sidecar.protocols import BatchOptions
 
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
@@ -116,6 +117,9 @@ class DestinationQueue:
         self.retry = effective_retry(destination, self.durability)
         self.lifetime = effective_lifetime(destination, self.durability)
         self.max_in_flight = destination.most_under_way
+        own = None if destination.relay_to is not None else destination.options
+        batch = own if isinstance(own, BatchOptions) else BatchOptions()
+        self._most_together, self.gather_seconds = batch.max_batch, batch.max_delay_seconds
         self.sends_identifiers = sends_identifiers
         self._by_group = destination.ordering is Ordering.GROUP
         self._in_order = destination.ordering is Ordering.DESTINATION
@@ -282,6 +286,22 @@ class DestinationQueue:
             return False
         self.waiting.put_back(entry)
         return True
+
+    def gathered_at(self, now: float) -> float | None:
+        """When (monotonic) the waiting entries are attempted though they are no full batch; None:
+        now."""
+        if self.in_flight or self.draining or self.waiting.count >= self._most_together:
+            return None
+        first = self.waiting.first()
+        if first is None or first.attempts:
+            return None
+        end = first.indication.accepted_at + self.gather_seconds
+        return end if end > now else None
+
+    @property
+    def together(self) -> int:
+        """Maximum number of entries to attempt in this turn of the event loop."""
+        return 1 if self.in_flight or not self.gather_seconds else self._most_together
 
     def take(self, *, now: float) -> QueueEntry | None:
         """Take the entry to attempt at ``now`` (monotonic); None if order allows none."""

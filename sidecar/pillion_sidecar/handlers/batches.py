@@ -1,5 +1,6 @@
 """Batches of deliveries: several in one request, one request at a time, in order."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,9 +37,13 @@ class Batches:
     so a slow listener causes longer batches.
     """
 
-    def __init__(self, send: Callable[[list[Waiting]], None], *, most: int) -> None:
-        """``send`` gets at most ``most`` deliveries; :meth:`conclude` follows once."""
+    def __init__(
+        self, send: Callable[[list[Waiting]], None], *, most: int, gathers: bool = False
+    ) -> None:
+        """``send`` gets at most ``most`` deliveries; :meth:`conclude` follows once. ``gathers``:
+        the first delivery goes with those that are added in the same turn of the event loop."""
         self.most = most
+        self._gathers = gathers
         self._send = send
         self._waiting: deque[Waiting] = deque()
         # A batch is under way, or its outcomes are being reported.
@@ -47,7 +52,12 @@ class Batches:
 
     def add(self, body: bytes, done: Callable[[DeliveryOutcome], None]) -> None:
         self._waiting.append(Waiting(body, done))
-        if not self._busy:
+        if self._busy:
+            return
+        self._busy = True
+        if self._gathers:
+            asyncio.get_running_loop().call_soon(self._send_first)
+        else:
             self._send_next()
 
     def conclude(self, batch: list[Waiting], outcomes: Sequence[DeliveryOutcome]) -> None:
@@ -61,17 +71,21 @@ class Batches:
         if last.result in _FAILED:
             while self._waiting:
                 self._waiting.popleft().done(unsent(last))
-        self._busy = False
         if self._waiting and not self._closed:
             self._send_next()
+        else:
+            self._busy = False
 
     def close(self) -> None:
         """Nothing more is sent or reported."""
         self._closed = True
         self._waiting.clear()
 
+    def _send_first(self) -> None:
+        if not self._closed:
+            self._send_next()
+
     def _send_next(self) -> None:
-        self._busy = True
         self._send(self._take())
 
     def _take(self) -> list[Waiting]:

@@ -142,7 +142,9 @@ class CloudEventsBatchHandler(CloudEventsHandler):
             service_name=service_name,
         )
         self._most = options.max_batch
-        self._batches = Batches(self._send, most=options.max_batch)
+        self._batches = Batches(
+            self._send, most=options.max_batch, gathers=options.max_delay_seconds > 0
+        )
         # Successes of full batches since a batch was refused or grew.
         self._full = 0
 

@@ -1,6 +1,7 @@
 """CloudEvents: structured events over HTTP (HTTP binding 1.0)."""
 
 from pillion_sidecar.protocols.declaration import (
+    BATCH_RULES,
     BatchOptions,
     Protocol,
     http_schemes,
@@ -16,4 +17,5 @@ PROTOCOL = Protocol(
     schemes=http_schemes(),
     handler="pillion_sidecar.handlers.cloudevents:create_handler",
     options=BatchOptions,
+    option_rules=BATCH_RULES,
 )

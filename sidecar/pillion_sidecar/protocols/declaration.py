@@ -90,6 +90,18 @@ class Protocol:
         return {scheme.name: scheme.port for scheme in self.schemes}
 
 
+#: Over the options.
+BATCH_RULES = (
+    Rule(
+        cel="self.maxDelaySeconds == 0 || self.maxBatch > 1",
+        holds=lambda options: not options["maxDelaySeconds"] or options["maxBatch"] > 1,
+        field="maxDelaySeconds",
+        message="needs a maxBatch greater than 1",
+        remedy="Set maxBatch too, or remove maxDelaySeconds.",
+    ),
+)
+
+
 @resource
 class BatchOptions:
     """Of a protocol that can deliver several indications in one request."""
@@ -99,6 +111,13 @@ class BatchOptions:
         type=Integer(minimum=1, maximum=1000),
         description="Maximum number of indications in one request, which has one answer for all "
         "of them. 1: each indication has a request of its own.",
+    )
+    max_delay_seconds: float = declared(
+        default=0.0,
+        type=Integer(minimum=0, maximum=60),
+        description="Maximum seconds for which an indication waits until maxBatch of them go in "
+        "one request. It does not wait while a request is under way, nor for a retry. 0: the first "
+        "one goes at once.",
     )
 
 

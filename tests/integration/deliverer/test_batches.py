@@ -92,3 +92,26 @@ async def test_a_batch_that_fails_is_one_failure_and_order_holds(tmp_path: Path)
             run.retry("events")
             await run.settled()
     assert taken == [str(number) for number in range(50)]
+
+
+async def test_what_is_gathered_goes_in_one_request(tmp_path: Path) -> None:
+    taken: list[list[str]] = []
+    time = FakeTime()
+
+    async def take(peer: Peer) -> None:
+        while True:
+            _, body = await peer.request()
+            taken.append([event["id"] for event in json.loads(body)])
+            await peer.send(ok())
+
+    batched = {"protocol": "CloudEvents", "cloudEvents": {"maxBatch": 20, "maxDelaySeconds": 5}}
+    async with scripted(take) as events:
+        documents = resources(listener("events", events.url, **batched))
+        async with running(tmp_path, *documents, time=time) as run:
+            await run.publish(*alerts(0, 20))
+            await run.settled()
+            await run.publish(*alerts(20, 3))
+            await run.until(lambda: run.queue("events").waiting.count == 3)
+            time.advance(5)
+            await run.settled()
+    assert taken == [[str(number) for number in range(20)], ["20", "21", "22"]]

@@ -1,5 +1,7 @@
 """Batches: what goes together, when, and what comes back."""
 
+import asyncio
+
 import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
@@ -11,10 +13,10 @@ SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 class Told:
     """What a collector sent, and what it reported."""
 
-    def __init__(self, *, most: int = 3) -> None:
+    def __init__(self, *, most: int = 3, gathers: bool = False) -> None:
         self.sent: list[list[Waiting]] = []
         self.outcomes: list[tuple[bytes, DeliveryOutcome]] = []
-        self.batches = Batches(self.sent.append, most=most)
+        self.batches = Batches(self.sent.append, most=most, gathers=gathers)
 
     def add(self, *bodies: bytes) -> None:
         for body in bodies:
@@ -39,6 +41,25 @@ def test_what_arrives_during_a_request_goes_with_the_next() -> None:
     assert told.bodies[2:] == [[b"4"]]
     told.conclude()
     assert [body for body, _ in told.outcomes] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_gathered_batch_is_sent_when_the_turn_ends() -> None:
+    told = Told(gathers=True)
+    told.add(b"0", b"1")
+    assert told.sent == []
+    await asyncio.sleep(0)
+    assert told.bodies == [[b"0", b"1"]]
+    told.add(b"2")
+    told.conclude()
+    assert told.bodies[1:] == [[b"2"]]
+
+
+async def test_a_gathered_batch_is_not_sent_after_the_close() -> None:
+    told = Told(gathers=True)
+    told.add(b"0")
+    told.batches.close()
+    await asyncio.sleep(0)
+    assert told.sent == []
 
 
 def test_a_batch_is_bounded_by_bytes_and_a_long_body_goes_alone() -> None:
