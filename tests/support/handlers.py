@@ -14,10 +14,12 @@ class FakeSender:
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, Exchange]] = []
+        self.spent: list[float] = []
         self.closed = False
         self.renewals = 0
 
-    def send(self, request: bytes, exchange: Exchange) -> None:
+    def send(self, request: bytes, exchange: Exchange, spent: float = 0.0) -> None:
+        self.spent.append(spent)
         self.sent.append((request, exchange))
 
     def renew(self) -> None:

@@ -259,11 +259,11 @@ async def registry(
     plugins = {}
     if folder is not None:
         plugins = {name: PluginEndpoint(socket=folder / f"{name}.sock") for name in PLUG_INS}
-    values = {"address_policy": AddressPolicy(allow_loopback=True), **given}
+    policy = AddressPolicy(allow_loopback=True)
+    values = {"address_policy": policy, "resolver": resolver, **given}
     made = HandlerRegistry(
         clock=time,
         timers=time,
-        resolver=resolver,
         schema=SCHEMA,
         service_name="default",
         delivery_folder=folder,

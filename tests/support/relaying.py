@@ -122,7 +122,7 @@ class GatewaySender:
         self._gateway = gateway
         self.closed = False
 
-    def send(self, request: bytes, exchange: Exchange) -> None:
+    def send(self, request: bytes, exchange: Exchange, spent: float = 0.0) -> None:
         body = request.partition(b"\r\n\r\n")[2]
         lines = [json.loads(line) for line in body.splitlines()]
         self._gateway.requests.append(lines)

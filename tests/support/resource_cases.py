@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from support.deliverer_cases import DELIVERER_CASES
+from support.oauth2_cases import OAUTH2_CASES
+from support.proxy_cases import PROXY_CASES
 from support.resource_rules import Case
 from support.resources import JSON
 from support.template_cases import TEMPLATE_CASES
@@ -297,7 +299,7 @@ _DESTINATION_CASES = (
     ),
     _destination(
         "credentials",
-        "holds both",
+        "holds more than one",
         {"credentials": {"basic": _BASIC, "bearer": _BASIC}},
         {"credentials": {"bearer": _BASIC}},
     ),
@@ -509,6 +511,8 @@ CASES = (
     *_DESTINATION_CASES,
     *_PROTOCOL_CASES,
     *WEBHOOK_CASES,
+    *OAUTH2_CASES,
+    *PROXY_CASES,
     *_FILTER_CASES,
     *_SUBSCRIPTION_CASES,
 )

@@ -27,7 +27,12 @@ DEFAULT_SERVICE = "default"
 GATEWAY_REF = "gatewayRef"
 HAND_OVER_TO = "handOverTo"
 #: Prefixes of the fields of a destination that name Secrets.
-OF_SECRETS = ("spec.destinationFrom.secretKeyRef.", "spec.tls.", "spec.credentials.")
+OF_SECRETS = (
+    "spec.destinationFrom.secretKeyRef.",
+    "spec.tls.",
+    "spec.credentials.",
+    "spec.proxy.secretRef.",
+)
 #: Maximum destinations with one URL that are reconciled for a change of another.
 MOST_AT_ONE_URL = 100
 _GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)

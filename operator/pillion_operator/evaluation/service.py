@@ -473,6 +473,6 @@ def fitted(
             content[key] = item_text(resource)
             sources.setdefault(key, item)
             left_out.append(f"{', '.join(fields)} of {key.kind} {key.name}")
-            if suspends(fields):
+            if suspends(key.kind, fields):
                 held.setdefault(key.name, OLDER_DELIVERERS)
     return replace(evaluation, content=content, sources=sources, held=held), tuple(left_out)

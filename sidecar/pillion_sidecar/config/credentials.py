@@ -17,7 +17,10 @@ from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ADDRESS_NOT_PERMITTED, Problem
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 from pillion_sidecar.config.schema.destination import DestinationFault, HoldCause
-from pillion_sidecar.config.schema.listener import SECURITY_RULES, URL, Credentials, TLSOptions
+from pillion_sidecar.config.schema.listener import SECURITY_RULES, Credentials, TLSOptions
+from pillion_sidecar.config.schema.oauth2 import OAuth2
+from pillion_sidecar.config.schema.proxy import Proxy
+from pillion_sidecar.config.schema.urls import URL
 from pillion_sidecar.config.signing import SigningKey, SigningKeyError, parse_signing_key
 from pillion_sidecar.config.validation import Complaints, Path, check
 from pillion_sidecar.fields import build
@@ -79,7 +82,7 @@ class SecretReader:
         return build(
             TLSOptions,
             spec,
-            ca_certificates=self._authorities(spec),
+            ca_certificates=self._authorities(spec, ("spec", "tls")),
             client_certificate=certificate,
             client_key=key,
         )
@@ -93,15 +96,28 @@ class SecretReader:
             username=username,
             password=password,
             bearer_token=self._bearer(spec),
+            oauth2=self._oauth2(spec),
             api_key=self._api_key(spec),
             signing=tuple(self._signing(spec)),
         )
+
+    def proxy(self) -> Proxy | None:
+        if not self._destination.sound("proxy"):
+            return None
+        spec = self._destination.spec["proxy"]
+        credentials = None
+        if "secretRef" in spec:
+            username, password = self._account(spec["secretRef"], ("spec", "proxy", "secretRef"))
+            credentials = Credentials(username=username, password=password)
+        return build(Proxy, spec, credentials=credentials)
 
     def _basic(self, spec: Mapping[str, Any]) -> tuple[str | None, str | None]:
         if "basic" not in spec:
             return None, None
         path: Path = ("spec", "credentials", "basic", "secretRef")
-        reference = spec["basic"]["secretRef"]
+        return self._account(spec["basic"]["secretRef"], path)
+
+    def _account(self, reference: Mapping[str, Any], path: Path) -> tuple[str | None, str | None]:
         username = self._text(reference, path, "username")
         if username is not None and ":" in username:
             message = "its key username holds a colon"
@@ -113,6 +129,26 @@ class SecretReader:
             return None
         path: Path = ("spec", "credentials", "bearer", "secretRef")
         return self._token(spec["bearer"]["secretRef"], path)
+
+    def _oauth2(self, spec: Mapping[str, Any]) -> OAuth2 | None:
+        if "oauth2" not in spec:
+            return None
+        given = spec["oauth2"]
+        base: Path = ("spec", "credentials", "oauth2")
+        texts = [
+            self._text(given["secretRef"], (*base, "secretRef"), key)
+            for key in ("clientId", "clientSecret")
+        ]
+        authorities = self._authorities(given, base)
+        if None in texts:
+            return None
+        return build(
+            OAuth2,
+            given,
+            client_id=texts[0],
+            client_secret=texts[1],
+            ca_certificates=authorities,
+        )
 
     def _api_key(self, spec: Mapping[str, Any]) -> str | None:
         if "apiKey" not in spec:
@@ -152,10 +188,10 @@ class SecretReader:
             self._complain(path, reference, message, remedy, reason)
         return None if faults else url
 
-    def _authorities(self, spec: Mapping[str, Any]) -> bytes | None:
+    def _authorities(self, spec: Mapping[str, Any], path: Path) -> bytes | None:
         if "caSecretRef" not in spec:
             return None
-        path: Path = ("spec", "tls", "caSecretRef")
+        path = (*path, "caSecretRef")
         reference = spec["caSecretRef"]
         pem = self._bytes(reference, path, reference["key"])
         if pem is not None and not _are_certificates(pem):
@@ -310,6 +346,7 @@ _CAUSES = {
     "protocol": HoldCause.PROTOCOL,
     "tls": HoldCause.CERTIFICATES,
     "credentials": HoldCause.CREDENTIALS,
+    "proxy": HoldCause.CREDENTIALS,
     **{one.options_name: HoldCause.DESTINATION for one in PROTOCOLS.values() if one.options},
 }
 
@@ -380,7 +417,7 @@ def _users(resources: Resources) -> dict[str, dict[str, HoldCause]]:
     for name, resource in resources.by_kind["ListenerDestination"].items():
         if not may_be_built(resource):
             continue
-        for field in ("destinationFrom", "tls", "credentials"):
+        for field in ("destinationFrom", "tls", "credentials", "proxy"):
             for secret in _secret_names(resource.spec.get(field)):
                 users.setdefault(secret, {}).setdefault(name, _CAUSES[field])
     return users

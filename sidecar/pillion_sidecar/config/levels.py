@@ -27,18 +27,27 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
     3: {
         # No field: see ``_without_list``.
         "IndicationFilter": (),
+        "IndicationService": (("proxy",),),
         "ListenerDestination": (
             ("credentials", "apiKey"),
+            ("credentials", "oauth2"),
             ("credentials", "signing"),
+            ("proxy",),
             *((one.options_name,) for one in PROTOCOLS.values() if one.options is not None),
         ),
     },
 }
 #: Replacements where omission would be invalid or harmful: the destination waits, and no
 #: subscription ends. The first release acts on ``onFatalErrorPolicy`` at once.
-_INSTEAD: Mapping[tuple[str, ...], Mapping[str, Any]] = {
-    ("destinationFrom",): {"destination": WITHHELD_URL, "suspended": True},
-    ("failureTriggerTimeIntervalSeconds",): {"onFatalErrorPolicy": RemovalAction.IGNORE.value},
+_INSTEAD: Mapping[str, Mapping[tuple[str, ...], Mapping[str, Any]]] = {
+    "ListenerDestination": {
+        ("destinationFrom",): {"destination": WITHHELD_URL, "suspended": True},
+        ("credentials", "oauth2"): {"suspended": True},
+        ("proxy",): {"suspended": True},
+    },
+    "IndicationSubscription": {
+        ("failureTriggerTimeIntervalSeconds",): {"onFatalErrorPolicy": RemovalAction.IGNORE.value},
+    },
 }
 #: For a destination whose protocol an older deliverer does not know.
 _OF_UNKNOWN_PROTOCOL = {"protocol": FALLBACK, "destination": WITHHELD_URL, "suspended": True}
@@ -58,24 +67,28 @@ def without_newer(
         kept = {name: value for name, value in spec.items() if name not in _OF_PROTOCOL}
         spec = {**kept, **_OF_UNKNOWN_PROTOCOL}
         left_out = [f"spec.{name}" for name in _OF_UNKNOWN_PROTOCOL]
-    for path in _newer(str(resource["kind"]), level):
+    kind = str(resource["kind"])
+    for path in _newer(kind, level):
         spec, found = _without(spec, path)
         if found:
-            instead = _INSTEAD.get(path, {})
+            instead = _INSTEAD.get(kind, {}).get(path, {})
             left_out.append(f"spec.{'.'.join(path)}")
             left_out += [
                 f"spec.{name}" for name, value in instead.items() if spec.get(name, value) != value
             ]
             spec = {**spec, **instead}
-    if level < LISTS and resource["kind"] == "IndicationFilter":
+    if level < LISTS and kind == "IndicationFilter":
         spec, found = _without_list(spec)
         if found:
             left_out.append("the list of properties in spec.query")
     return ({**resource, "spec": spec}, tuple(left_out)) if left_out else (resource, ())
 
 
-def suspends(left_out: Collection[str]) -> bool:
-    waiting = (path for path, instead in _INSTEAD.items() if "suspended" in instead)
+def suspends(kind: str, left_out: Collection[str]) -> bool:
+    """Whether a resource without these fields is suspended."""
+    if kind != "ListenerDestination":
+        return False
+    waiting = _INSTEAD[kind]
     return any(f"spec.{'.'.join(path)}" in left_out for path in (("protocol",), *waiting))
 
 
@@ -92,6 +105,9 @@ def _without(spec: Mapping[str, Any], path: tuple[str, ...]) -> tuple[Mapping[st
     if not rest:
         return {key: value for key, value in spec.items() if key != name}, True
     inner, found = _without(spec[name] or {}, tuple(rest))
+    if found and not inner:
+        # An empty object may be invalid, as credentials are.
+        return {key: value for key, value in spec.items() if key != name}, True
     return {**spec, name: inner}, found
 
 

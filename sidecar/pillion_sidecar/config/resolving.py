@@ -31,6 +31,7 @@ from pillion_sidecar.config.schema.destination import (
 )
 from pillion_sidecar.config.schema.filter import IndicationFilter
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
+from pillion_sidecar.config.schema.proxy import Proxy, ServiceProxy
 from pillion_sidecar.config.schema.service import IndicationService
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.config.validation import Path
@@ -63,6 +64,7 @@ def build_destination(
     uid: str,
     tls: TLSOptions,
     credentials: Credentials | None,
+    proxy: Proxy | None,
     secret_url: str | None,
 ) -> ListenerDestination:
     """Build a destination with the service's defaults. ``secret_url``: from the Secret of
@@ -86,12 +88,21 @@ def build_destination(
         options=_options(resource, PROTOCOLS[protocol]),
         tls=tls,
         credentials=credentials,
+        proxy=_proxy(proxy, service.proxy) if PROTOCOLS[protocol].takes_proxy else None,
         retry=written_retry(
             spec.get("retry", {}),
             attempts=service.delivery_retry_attempts,
             interval_seconds=service.delivery_retry_interval_seconds,
         ),
     )
+
+
+def _proxy(own: Proxy | None, of_service: ServiceProxy | None) -> Proxy | None:
+    if own is not None:
+        return None if own.url is None else own
+    if of_service is None:
+        return None
+    return Proxy(url=of_service.url, connect_to=of_service.connect_to)
 
 
 def _options(resource: Resource, protocol: Protocol) -> object:
@@ -308,7 +319,12 @@ class _Resolver:
             tls, credentials = reader.tls(), reader.credentials()
             secret_url = reader.url(self._addresses)
             if resource.sound("destination"):
-                self._check_address(resource)
+                self._check_address(resource, resource.spec["destination"], "destination")
+            if resource.sound("credentials") and "oauth2" in resource.spec["credentials"]:
+                url = resource.spec["credentials"]["oauth2"]["tokenURL"]
+                self._check_address(resource, url, "credentials", "oauth2", "tokenURL")
+            if resource.sound("proxy") and "url" in resource.spec["proxy"]:
+                self._check_address(resource, resource.spec["proxy"]["url"], "proxy", "url")
             if may_be_built(resource):
                 built[name] = build_destination(
                     resource,
@@ -316,6 +332,7 @@ class _Resolver:
                     uid=_uid(resource),
                     tls=tls,
                     credentials=credentials,
+                    proxy=reader.proxy(),
                     secret_url=secret_url,
                 )
                 self._check_retry(resource, built[name])
@@ -331,13 +348,12 @@ class _Resolver:
             return destination
         return replace(destination, relay_to=service.gateway)
 
-    def _check_address(self, resource: Resource) -> None:
-        url = resource.spec["destination"]
+    def _check_address(self, resource: Resource, url: str, *path: str) -> None:
         refusal = self._addresses.check_url(url)
         if refusal is not None:
             self._resources.complain(
                 resource.place,
-                ("spec", "destination"),
+                ("spec", *path),
                 url,
                 refusal,
                 "Write the address of a remote listener, or allow this kind of address when you "

@@ -15,11 +15,7 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import (
-    Authorizer,
-    StaticAuthorizer,
-    authorization,
-)
+from pillion_sidecar.handlers.http.authorization import Authorizer
 from pillion_sidecar.handlers.http.exchange import (
     Failure,
     Headers,
@@ -43,9 +39,8 @@ _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
 
 
 def export_head(target: HTTPTarget) -> bytes:
-    lines = [f"POST {target.request_uri} HTTP/1.1", f"Host: {target.authority}"]
-    lines += [f"{name}: {value}" for name, value in EXPORT_HEADERS]
-    return "\r\n".join([*lines, ""]).encode("ascii")
+    lines = "".join(f"{name}: {value}\r\n" for name, value in EXPORT_HEADERS)
+    return target.post + lines.encode("ascii")
 
 
 class CIMXMLHandler:
@@ -61,7 +56,7 @@ class CIMXMLHandler:
         schema: Schema,
     ) -> None:
         self._requests = AuthorizedRequests(
-            sender=sender, head=export_head(target), authorizer=authorizer
+            sender=sender, head=export_head(target), authorizer=authorizer, clock=clock
         )
         self._clock = clock
         self._schema = schema
@@ -106,7 +101,7 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
     return CIMXMLHandler(
         sender=context.sender(destination, target),
         target=target,
-        authorizer=StaticAuthorizer(authorization(destination.credentials)),
+        authorizer=context.authorizer(destination),
         clock=context.parts.clock,
         schema=context.schema,
     )

@@ -26,12 +26,8 @@ from pillion_sidecar.handlers.content import (
     read_content,
 )
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import (
-    Authorizer,
-    StaticAuthorizer,
-    authorization,
-)
-from pillion_sidecar.handlers.http.exchange import Sender
+from pillion_sidecar.handlers.http.authorization import Authorizer
+from pillion_sidecar.handlers.http.exchange import STATUS, Sender
 from pillion_sidecar.handlers.http.posting import PostHandler
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
@@ -186,8 +182,8 @@ class CloudEventsBatchHandler(CloudEventsHandler):
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
     """See :class:`pillion_sidecar.handlers.context.Factory`."""
     target = context.target(destination, PROTOCOL)
-    sender = context.sender(destination, target)
-    authorizer = StaticAuthorizer(authorization(destination.credentials))
+    sender = context.sender(destination, target, reading=STATUS)
+    authorizer = context.authorizer(destination)
     options = destination.options
     if isinstance(options, BatchOptions) and options.max_batch > 1:
         return CloudEventsBatchHandler(

@@ -7,8 +7,15 @@ from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.handlers.folder import DeliveryFolder
+from pillion_sidecar.handlers.http.authorization import (
+    Authorizer,
+    StaticAuthorizer,
+    authorization,
+)
 from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck
 from pillion_sidecar.handlers.http.exchange import USUAL, Reading
+from pillion_sidecar.handlers.http.oauth2 import OAuth2Authorizer, TokenSources
+from pillion_sidecar.handlers.http.proxy import through
 from pillion_sidecar.handlers.http.sender import HTTPSender, SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, NetworkTarget, parse_target
 from pillion_sidecar.handlers.http.wire import NewWire
@@ -30,11 +37,24 @@ class HandlerContext:
     #: The plug-ins that the deliverer declares, by name.
     plugins: Mapping[str, PluginEndpoint]
     plugin_links: LinkSlots
+    tokens: TokenSources
 
     def target(self, destination: ListenerDestination, protocol: DeliveryProtocol) -> HTTPTarget:
         """Raises InvalidDestinationError."""
         ports = protocol.ports
-        return parse_target(destination.destination, port=ports["http"], tls_port=ports["https"])
+        target = parse_target(destination.destination, port=ports["http"], tls_port=ports["https"])
+        return through(target, destination.proxy)
+
+    def authorizer(self, destination: ListenerDestination) -> Authorizer:
+        """Raises InvalidDestinationError."""
+        credentials = destination.credentials
+        if credentials is None or credentials.oauth2 is None:
+            return StaticAuthorizer(authorization(credentials))
+        return OAuth2Authorizer(
+            self.tokens.source(credentials.oauth2, destination.proxy),
+            timers=self.parts.timers,
+            timeout=destination.timeout_seconds,
+        )
 
     def sender(
         self,
@@ -46,8 +66,9 @@ class HandlerContext:
     ) -> HTTPSender:
         """``new_wire`` None: HTTP/1.1, whose answers are read as ``reading`` says. Raises
         InvalidDestinationError."""
-        connector = self.parts.connector(
+        connector = self.parts.connect(
             target,
+            proxy=destination.proxy,
             address_policy=self.address_policy,
             tls=destination.tls,
             name_advice=_name_advice(destination.tls),

@@ -2,8 +2,9 @@
 URL is a credential, nothing of an answer is shown: it may quote it in too many ways."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from urllib.parse import quote_plus
 
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
@@ -22,13 +23,21 @@ class DiscreetHandler:
     """Wraps a handler; outcomes quote neither credentials nor a secret URL."""
 
     def __init__(
-        self, handler: Handler, *, credentials: Credentials | None, url_is_secret: bool = False
+        self,
+        handler: Handler,
+        *,
+        credentials: Iterable[Credentials | None],
+        url_is_secret: bool = False,
+        tokens: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """``url_is_secret``: only the status of an answer is shown."""
+        """``url_is_secret``: only the status of an answer is shown. ``tokens``: those sent lately,
+        where they change."""
+        self._tokens = tokens
         self._handler = handler
         self._url_is_secret = url_is_secret
-        quotations = () if credentials is None else _quotations(credentials)
-        self._quotations = frozenset(quotations)
+        self._quotations = frozenset(
+            text for one in credentials if one is not None for text in _quotations(one)
+        )
         self._lengths = {len(quotation) for quotation in self._quotations}
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
@@ -46,7 +55,7 @@ class DiscreetHandler:
             return outcome
         if self._url_is_secret and status:
             return replace(outcome, detail=f"{status}: {_MAY_QUOTE}")
-        if self._quotes(detail.lower()):
+        if self._quotes(detail.lower()) or self._quotes_token(detail):
             return replace(outcome, detail=f"{status}: {_QUOTES}" if status else _QUOTES)
         return outcome
 
@@ -57,13 +66,28 @@ class DiscreetHandler:
             for start in range(len(text) - length + 1)
         )
 
+    def _quotes_token(self, text: str) -> bool:
+        for token in self._tokens():
+            length = min(len(token), QUOTATION)
+            starts = range(len(text) - length + 1)
+            if length >= SHORTEST and any(text[at : at + length] in token for at in starts):
+                return True
+        return False
+
 
 def _quotations(credentials: Credentials) -> Iterator[str]:
     # Not the user name: it says who was refused.
     _scheme, _, sent = authorization(credentials).decode("ascii").strip().rpartition(" ")
     signing = [base64.b64encode(key.secret).decode("ascii") for key in credentials.signing]
-    for secret in (sent, credentials.password or "", credentials.api_key or "", *signing):
+    client = () if credentials.oauth2 is None else _forms(credentials.oauth2.client_secret)
+    sent_too = (credentials.password or "", credentials.api_key or "")
+    for secret in (sent, *sent_too, *signing, *client):
         yield from _windows(secret)
+
+
+def _forms(secret: str) -> tuple[str, str]:
+    """A client's secret, as it is and as a form has it."""
+    return secret, quote_plus(secret)
 
 
 def _windows(secret: str) -> Iterator[str]:

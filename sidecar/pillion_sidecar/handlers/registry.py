@@ -19,6 +19,7 @@ from pillion_sidecar.handlers.folder import DeliveryFolder
 from pillion_sidecar.handlers.gateway import Gateways, UnableHandler
 from pillion_sidecar.handlers.http.authorization import unsent_outcome
 from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
+from pillion_sidecar.handlers.http.oauth2 import TokenSources
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, SharedParts
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
@@ -67,6 +68,7 @@ class HandlerRegistry:
             delivery_folder=self._delivery_folder,
             plugins=plugins or {},
             plugin_links=plugin_links or LinkSlots(timers=timers),
+            tokens=TokenSources(parts, address_policy=address_policy),
         )
         self._gateways = None if gateway is None else Gateways(gateway, parts=parts)
 
@@ -87,12 +89,15 @@ class HandlerRegistry:
             secret = destination.url_is_secret and error.cause is HoldCause.DESTINATION
             reason = "no request can be sent to the URL in its Secret" if secret else str(error)
             return _unsupported(reason, cause=error.cause)
-        if destination.credentials is None and not destination.url_is_secret:
+        proxy = destination.proxy
+        of_proxy = None if proxy is None else proxy.credentials
+        if (destination.credentials, of_proxy) == (None, None) and not destination.url_is_secret:
             return handler
         return DiscreetHandler(
             handler,
-            credentials=destination.credentials,
+            credentials=(destination.credentials, of_proxy),
             url_is_secret=destination.url_is_secret,
+            tokens=self._context.tokens.shown_of(destination.credentials, proxy),
         )
 
     def close(self) -> None:

@@ -26,12 +26,8 @@ from pillion_sidecar.handlers.content import (
     occurred,
 )
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import (
-    Authorizer,
-    StaticAuthorizer,
-    authorization,
-)
-from pillion_sidecar.handlers.http.exchange import Sender
+from pillion_sidecar.handlers.http.authorization import Authorizer
+from pillion_sidecar.handlers.http.exchange import STATUS, Sender
 from pillion_sidecar.handlers.http.posting import PostHandler
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError
 from pillion_sidecar.indication import Indication, Selection
@@ -123,9 +119,9 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
         raise InvalidDestinationError("it has no signing secret", cause=HoldCause.CREDENTIALS)
     target = context.target(destination, PROTOCOL)
     return StandardWebhooksHandler(
-        sender=context.sender(destination, target),
+        sender=context.sender(destination, target, reading=STATUS),
         target=target,
-        authorizer=StaticAuthorizer(authorization(credentials)),
+        authorizer=context.authorizer(destination),
         clock=context.parts.clock,
         keys=credentials.signing,
     )

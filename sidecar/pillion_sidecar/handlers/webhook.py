@@ -2,10 +2,12 @@
 :mod:`pillion_sidecar.templates`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
@@ -19,12 +21,9 @@ from pillion_sidecar.delivery.handler import (
 )
 from pillion_sidecar.handlers.content import Content, identifier_of, occurred, read_content, rfc3339
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import (
-    Authorizer,
-    StaticAuthorizer,
-    authorization,
-)
+from pillion_sidecar.handlers.http.authorization import Authorizer
 from pillion_sidecar.handlers.http.exchange import (
+    BODY_SECONDS,
     Failure,
     Headers,
     Reading,
@@ -68,6 +67,10 @@ class _Values:
     by_name: dict[str, Any]
 
 
+#: Gives a word's value for a delivery.
+_Word: TypeAlias = Callable[[_Values, Delivery], object]
+
+
 class WebhookHandler(PostHandler):
     """Delivers the filled template to one listener destination."""
 
@@ -95,43 +98,18 @@ class WebhookHandler(PostHandler):
             clock=clock,
         )
         self._template = template
-        self._service_name = service_name
+        known = _words(service_name=service_name, api_key=api_key, clock=clock)
+        self._words = {name: word for name, word in known.items() if name in template.names}
         self._service = service
-        self._api_key = api_key
 
     def read(self, indication: Indication, selection: Selection | None) -> _Values:
         return indication.form(_FORM, selection, partial(_values, indication))
 
     def render(self, delivery: Delivery) -> tuple[bytes, bytes]:
         values = self.read(delivery.indication, delivery.selection)
-        set_here: dict[str, object] = {"IndicationFilterName": delivery.filter_name}
-        if delivery.sequence_context is not None and delivery.sequence_number is not None:
-            set_here["SequenceContext"] = delivery.sequence_context
-            set_here["SequenceNumber"] = delivery.sequence_number
-        named = {name.lower(): value for name, value in set_here.items()}
-        words = self._words(values, delivery)
-        words["properties"] = {**values.properties, **set_here}
-        return b"", self._template.fill(words, {**values.by_name, **named})
-
-    def _words(self, values: _Values, delivery: Delivery) -> dict[str, object]:
-        indication, content = delivery.indication, values.content
-        identifier = identifier_of(content, delivery)
-        correlated = content.correlated or [None]
-        occurred_at = occurred(content, indication, self._clock)
-        return {
-            "apiKey": self._api_key,
-            "class": indication.class_name,
-            "correlation": header_identifier(str(correlated[0] or identifier)),
-            "ends": _later(rfc3339(self._clock.time() + ALERT_SECONDS), occurred_at),
-            "filterName": delivery.filter_name,
-            "identifier": identifier,
-            "sequenceContext": delivery.sequence_context,
-            "sequenceNumber": delivery.sequence_number,
-            "service": self._service_name,
-            "severity": _severity(values.by_name.get("perceivedseverity")),
-            "source": indication.source or self._service_name,
-            "time": occurred_at,
-        }
+        set_here = {name.lower(): value for name, value in _set_here(delivery).items()}
+        words = {name: word(values, delivery) for name, word in self._words.items()}
+        return b"", self._template.fill(words, {**values.by_name, **set_here})
 
     def judge(self, status: int, headers: Headers, body: bytes) -> DeliveryOutcome:
         if 200 <= status < 300:
@@ -164,15 +142,61 @@ class WebhookHandler(PostHandler):
         return service is not None and bool(service.key) and service.key in body.lower()
 
 
+def _words(*, service_name: str, api_key: str | None, clock: Clock) -> dict[str, _Word]:
+    """What fills each word; a template uses few of them."""
+
+    def correlation(values: _Values, delivery: Delivery) -> object:
+        correlated = values.content.correlated or [None]
+        return header_identifier(str(correlated[0] or identifier_of(values.content, delivery)))
+
+    def time(values: _Values, delivery: Delivery) -> str:
+        return occurred(values.content, delivery.indication, clock)
+
+    return {
+        "apiKey": lambda _values, _delivery: api_key,
+        "class": lambda _values, delivery: delivery.indication.class_name,
+        "correlation": correlation,
+        "ends": lambda values, delivery: _later(
+            rfc3339(clock.time() + ALERT_SECONDS), time(values, delivery)
+        ),
+        "filterName": lambda _values, delivery: delivery.filter_name,
+        "identifier": lambda values, delivery: identifier_of(values.content, delivery),
+        "properties": lambda values, delivery: {**values.properties, **_set_here(delivery)},
+        "sequenceContext": lambda _values, delivery: delivery.sequence_context,
+        "sequenceNumber": lambda _values, delivery: delivery.sequence_number,
+        "service": lambda _values, _delivery: service_name,
+        "severity": lambda values, _delivery: _severity(values.by_name.get("perceivedseverity")),
+        "source": lambda _values, delivery: delivery.indication.source or service_name,
+        "time": time,
+    }
+
+
+def _set_here(delivery: Delivery) -> dict[str, object]:
+    """The properties that a delivery sets."""
+    found: dict[str, object] = {"IndicationFilterName": delivery.filter_name}
+    if delivery.sequence_context is not None and delivery.sequence_number is not None:
+        found["SequenceContext"] = delivery.sequence_context
+        found["SequenceNumber"] = delivery.sequence_number
+    return found
+
+
 def _values(indication: Indication, body: bytes) -> _Values:
     content = read_content(indication, body)
-    properties = json.loads(content.body)["properties"]
+    properties = _decoded(content.body)["properties"]
     by_name = {name.lower(): _without_type(value) for name, value in properties.items()}
     return _Values(content=content, properties=properties, by_name=by_name)
 
 
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        # It refuses halves of surrogate pairs, and numbers that are no double.
+        return json.loads(body)
+
+
 def _without_type(value: Any) -> Any:
-    is_stated = isinstance(value, Mapping) and value.keys() >= {"type", "value"}
+    is_stated = isinstance(value, dict) and value.keys() >= {"type", "value"}
     return value["value"] if is_stated else value
 
 
@@ -197,10 +221,12 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
     except TemplateError as error:
         raise InvalidDestinationError(f"webhook.template: {error}. {error.remedy}") from None
     target = context.target(destination, PROTOCOL)
+    decides = service is not None and service.answers_in_body
+    reading = Reading(errors=True, body_seconds=None if decides else BODY_SECONDS)
     return WebhookHandler(
-        sender=context.sender(destination, target, reading=Reading(errors=True)),
+        sender=context.sender(destination, target, reading=reading),
         target=target,
-        authorizer=StaticAuthorizer(authorization(credentials)),
+        authorizer=context.authorizer(destination),
         clock=context.parts.clock,
         template=template,
         service_name=context.service_name,

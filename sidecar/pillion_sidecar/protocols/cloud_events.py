@@ -2,6 +2,7 @@
 
 from pillion_sidecar.protocols.declaration import (
     BATCH_RULES,
+    HTTP_CREDENTIALS,
     BatchOptions,
     Protocol,
     http_schemes,
@@ -15,6 +16,8 @@ PROTOCOL = Protocol(
     "as success. With `cloudEvents.maxBatch`, a request carries several events "
     "([batches](../listeners.md#batches-of-cloudevents)).",
     schemes=http_schemes(),
+    credentials=HTTP_CREDENTIALS,
+    takes_proxy=True,
     handler="pillion_sidecar.handlers.cloudevents:create_handler",
     options=BatchOptions,
     option_rules=BATCH_RULES,

@@ -18,6 +18,10 @@ class Scheme:
     is_secure: bool
 
 
+#: Blocks of ``spec.credentials`` that become a header of HTTP.
+HTTP_CREDENTIALS = ("basic", "bearer", "oauth2")
+
+
 @dataclass(frozen=True, slots=True)
 class OptionsFault:
     """A fault of options, for which the destination is held."""
@@ -55,6 +59,8 @@ class Protocol:
     credentials: tuple[str, ...] = ("basic", "bearer")
     #: Those without which nothing can be sent.
     required_credentials: tuple[str, ...] = ()
+    #: Whether its requests can go through an HTTP proxy.
+    takes_proxy: bool = False
     #: Required extra of the distribution, or empty.
     extra: str = ""
     #: The package that the extra installs. The handler loads it at the first delivery.

@@ -1,6 +1,6 @@
 """Standard Webhooks 1.0: signed JSON over HTTP."""
 
-from pillion_sidecar.protocols.declaration import Protocol, http_schemes
+from pillion_sidecar.protocols.declaration import HTTP_CREDENTIALS, Protocol, http_schemes
 
 PROTOCOL = Protocol(
     name="StandardWebhooks",
@@ -11,7 +11,8 @@ PROTOCOL = Protocol(
     "secrets, and what counts as success.",
     schemes=http_schemes(),
     handler="pillion_sidecar.handlers.standard_webhooks:create_handler",
-    credentials=("basic", "bearer", "signing"),
+    credentials=(*HTTP_CREDENTIALS, "signing"),
+    takes_proxy=True,
     required_credentials=("signing",),
     level=3,
 )

@@ -11,7 +11,12 @@ from pillion_sidecar.fields import (
     matching,
     resource,
 )
-from pillion_sidecar.protocols.declaration import OptionsFault, Protocol, http_schemes
+from pillion_sidecar.protocols.declaration import (
+    HTTP_CREDENTIALS,
+    OptionsFault,
+    Protocol,
+    http_schemes,
+)
 from pillion_sidecar.templates import (
     API_KEY,
     JSON_LIKE,
@@ -118,7 +123,8 @@ PROTOCOL = Protocol(
     "and what counts as success.",
     schemes=http_schemes(),
     handler="pillion_sidecar.handlers.webhook:create_handler",
-    credentials=("basic", "bearer", "apiKey"),
+    credentials=(*HTTP_CREDENTIALS, "apiKey"),
+    takes_proxy=True,
     level=3,
     options=WebhookOptions,
     options_required=True,

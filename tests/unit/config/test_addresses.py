@@ -15,7 +15,7 @@ from pillion_sidecar.config.addresses import (
     is_local_name,
     parse_host,
 )
-from pillion_sidecar.config.schema.listener import URL
+from pillion_sidecar.config.schema.urls import URL
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
 from support.resource_values import URL_PIECES
 

@@ -91,6 +91,24 @@ def test_no_field_of_the_first_release_is_gone() -> None:
             ("spec.cloudEvents",),
         ),
         (
+            "ListenerDestination",
+            {"protocol": "CIM-XML", "credentials": {"oauth2": {"tokenURL": "https://a/"}}},
+            {"protocol": "CIM-XML", "suspended": True},
+            ("spec.credentials.oauth2",),
+        ),
+        (
+            "ListenerDestination",
+            {"protocol": "CIM-XML", "proxy": {"url": "http://proxy"}},
+            {"protocol": "CIM-XML", "suspended": True},
+            ("spec.proxy",),
+        ),
+        (
+            "IndicationService",
+            {"proxy": {"url": "http://proxy"}},
+            {},
+            ("spec.proxy",),
+        ),
+        (
             "IndicationSubscription",
             {"failureTriggerTimeIntervalSeconds": 60, "onFatalErrorPolicy": "Remove"},
             {"onFatalErrorPolicy": "Ignore"},
@@ -130,4 +148,4 @@ def test_what_the_first_release_does_not_know_is_left_out(
     found, left_out = without_newer(resource, level=FIRST_LEVEL)
     assert (found, left_out) == ({**resource, "spec": left}, fields)
     assert without_newer(resource, level=LEVEL) == (resource, ())
-    assert suspends(left_out) is ("destinationFrom" in spec or spec.get("protocol") == "Plugin")
+    assert suspends(kind, left_out) is ("suspended" in left)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.parsing import Document, parse_documents
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.listener import PREFIX, URL
+from pillion_sidecar.config.schema.urls import PREFIX, URL
 from pillion_sidecar.config.validation import Complaints, check
 from pillion_sidecar.fields import (
     RULED,

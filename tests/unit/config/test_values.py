@@ -17,6 +17,7 @@ from pillion_sidecar.config.schema.destination import (
     RetryPolicy,
 )
 from pillion_sidecar.config.schema.listener import TLSOptions
+from pillion_sidecar.config.schema.proxy import Proxy
 from pillion_sidecar.fields import (
     Boolean,
     Field,
@@ -99,6 +100,7 @@ OTHERS: dict[str, Any] = {
     "timeout_seconds": 1.0,
     "tls": TLSOptions(verify=False),
     "credentials": 1,
+    "proxy": Proxy(url="http://proxy.example:3128"),
     "options": BatchOptions(max_batch=2),
     "fault": DestinationFault(HoldCause.DESTINATION, "no"),
 }
@@ -129,7 +131,7 @@ def test_a_relay_is_made_of_its_gateway_and_of_who_ordered_it() -> None:
 
 def test_secrets_are_found_by_the_schema() -> None:
     spec = LISTENER_DESTINATION.spec
-    assert secret_fields(spec) == {"tls", "credentials", "destinationFrom"}
+    assert secret_fields(spec) == {"tls", "credentials", "destinationFrom", "proxy"}
     written = {
         "destinationFrom": {"secretKeyRef": {"name": "a"}},
         "tls": {"caSecretRef": {"name": "b"}, "clientCertificateSecretRef": {"name": "c"}},
@@ -137,10 +139,12 @@ def test_secrets_are_found_by_the_schema() -> None:
             "basic": {"secretRef": {"name": "d"}},
             "bearer": {"secretRef": {}},
             "signing": {"secretRefs": [{"name": "e"}, {"name": "f"}]},
+            "oauth2": {"secretRef": {"name": "g"}, "caSecretRef": {"name": "h"}},
         },
+        "proxy": {"secretRef": {"name": "i"}},
         "retry": None,
     }
-    assert secret_names(spec, written) == {"a", "b", "c", "d", "e", "f"}
+    assert secret_names(spec, written) == {"a", "b", "c", "d", "e", "f", "g", "h", "i"}
 
 
 def test_no_text_of_a_destination_shows_its_key() -> None:

@@ -28,6 +28,8 @@ class ChangingAuthorizer:
     def forget(self) -> None:
         self.forgotten += 1
 
+    def close(self) -> None: ...
+
 
 Make = Callable[[FakeSender, Authorizer], Handler]
 

@@ -52,7 +52,7 @@ def told(detail: str, credentials: Credentials, **given: Any) -> DeliveryOutcome
     } | given
     outcomes: list[DeliveryOutcome] = []
     handler = DiscreetHandler(
-        Answering(DeliveryOutcome(detail=detail, **values)), credentials=credentials
+        Answering(DeliveryOutcome(detail=detail, **values)), credentials=[credentials]
     )
     handler.deliver(delivery(), outcomes.append)
     (outcome,) = outcomes
@@ -99,7 +99,7 @@ def test_any_other_answer_is_shown_as_it_is(detail: str, credentials: Credential
 
 def test_the_rest_is_the_other_handlers() -> None:
     other = Answering(DeliveryOutcome(DeliveryResult.SUCCESS))
-    handler = DiscreetHandler(other, credentials=BEARER)
+    handler = DiscreetHandler(other, credentials=[BEARER])
     of = indication()
     handler.prepare(of, selection_of(["AlertType"]))
     handler.close()
@@ -122,7 +122,7 @@ def test_what_a_listener_echoes_in_its_headers_is_not_shown(
             clock=FakeTime(),
             schema=load_schema(),
         ),
-        credentials=credentials,
+        credentials=[credentials],
     )
     outcomes: list[DeliveryOutcome] = []
     handler.deliver(delivery(), outcomes.append)
@@ -150,6 +150,6 @@ def test_of_an_answer_from_a_secret_url_the_status_alone_is_told(
 ) -> None:
     outcomes: list[DeliveryOutcome] = []
     answer = Answering(DeliveryOutcome(DeliveryResult.ERROR, detail, status))
-    handler = DiscreetHandler(answer, credentials=None, url_is_secret=True)
+    handler = DiscreetHandler(answer, credentials=[None], url_is_secret=True)
     handler.deliver(delivery(), outcomes.append)
     assert outcomes[0].detail == shown

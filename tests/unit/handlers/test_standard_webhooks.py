@@ -249,7 +249,9 @@ def test_closing_releases_the_connections(sender: FakeSender, clock: FakeTime) -
 def test_an_answer_that_quotes_a_secret_is_not_shown(
     sender: FakeSender, clock: FakeTime, secret: bytes
 ) -> None:
-    handler = DiscreetHandler(made(sender, clock), credentials=Credentials(signing=(HMAC, ED25519)))
+    handler = DiscreetHandler(
+        made(sender, clock), credentials=[Credentials(signing=(HMAC, ED25519))]
+    )
     outcomes: list[DeliveryOutcome] = []
     handler.deliver(delivery(), outcomes.append)
     quoted = base64.b64encode(secret)

@@ -22,6 +22,7 @@ from pillion_sidecar.delivery.handler import (
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.exchange import Failure
+from pillion_sidecar.handlers.http.oauth2 import TokenSources
 from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.plugin_slots import LinkSlots
@@ -348,7 +349,7 @@ def test_gone_holds_the_destination() -> None:
 
 def test_an_answer_that_quotes_the_key_is_not_shown() -> None:
     sent = Sent(Preset.PAGER_DUTY)
-    handler = DiscreetHandler(sent.handler, credentials=Credentials(api_key=KEY))
+    handler = DiscreetHandler(sent.handler, credentials=[Credentials(api_key=KEY)])
     handler.deliver(alert(), sent.outcomes.append)
     sent.sender.sent[-1][1].answered(400, [], b"Invalid routing key " + KEY.encode())
     (outcome,) = sent.outcomes
@@ -389,6 +390,7 @@ def create(fake_time: FakeTime) -> Callable[[WebhookOptions | None, str | None],
         service_name="default",
         plugins={},
         plugin_links=LinkSlots(timers=fake_time),
+        tokens=TokenSources(parts, address_policy=AddressPolicy()),
     )
 
     def create_from(options: WebhookOptions | None, key: str | None) -> Handler:

@@ -10,13 +10,13 @@ from pillion_sidecar.config.schema.listener import (
     CREDENTIALS,
     SECURITY_RULES,
     TLS,
-    URL,
     URL_SOURCE,
     URL_SOURCE_RULES,
     Credentials,
     TLSOptions,
     protocol_rules,
 )
+from pillion_sidecar.config.schema.proxy import PROXY, Proxy
 from pillion_sidecar.config.schema.status import (
     AGE,
     READY,
@@ -27,6 +27,7 @@ from pillion_sidecar.config.schema.status import (
     status,
     word,
 )
+from pillion_sidecar.config.schema.urls import URL
 from pillion_sidecar.fields import (
     Column,
     Integer,
@@ -219,8 +220,15 @@ class ListenerDestination:
     credentials: Credentials | None = declared(
         default=None,
         type=CREDENTIALS,
-        description="The credentials that the deliverer sends, either basic or bearer, and "
-        "what else the protocol needs.",
+        description="The credentials that the deliverer sends, one of basic, bearer and "
+        "oauth2, and what else the protocol needs.",
+    )
+    proxy: Proxy | None = declared(
+        default=None,
+        type=PROXY,
+        assumed="the service's `proxy`",
+        description="The HTTP proxy to the listener, for protocols over HTTP. An empty object: "
+        "none, even if the service has one.",
     )
     #: None: not set; see :mod:`pillion_sidecar.config.durability`.
     retry: RetryPolicy | None = declared(

@@ -1,156 +1,36 @@
-"""A listener's URL, TLS and authentication. DSP1054 assumes http for a Destination without scheme.
-Pillion refuses it: silently doing without TLS is mostly a mistake."""
+"""A listener's TLS and authentication, and what its protocol asks of a destination."""
 
 import json
 import operator
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from pillion_sidecar.config.schema.common import reference, secret_key_reference
+from pillion_sidecar.config.schema.oauth2 import OAuth2
+from pillion_sidecar.config.schema.urls import (
+    LOOPBACK,
+    NAMED,
+    NOT_SECURE,
+    PLAIN,
+    listed,
+    one_of_schemes,
+)
 from pillion_sidecar.config.signing import SigningKey
 from pillion_sidecar.fields import (
     Field,
     JSONObject,
     ListOf,
     Rule,
-    Text,
     cel_matches,
     declared,
-    matching,
     required,
     resource,
     structure,
     text_matching,
-    unlike,
     whole,
 )
-from pillion_sidecar.protocols import PROTOCOLS, Protocol, Scheme, URLForm, schemes_of
-
-_SCHEMES = schemes_of(PROTOCOLS.values())
-
-
-def _one_of(schemes: Iterable[Scheme]) -> str:
-    names = {scheme.name for scheme in schemes}
-    pairs = {name for name in names if f"{name}s" in names}
-    single = names - pairs - {f"{name}s" for name in pairs}
-    return f"(?i:{'|'.join(sorted([*(f'{name}s?' for name in pairs), *single]))})"
-
-
-def _listed(schemes: Iterable[Scheme]) -> str:
-    *others, last = (f"{scheme.name}://" for scheme in schemes)
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-_HTTP = tuple(scheme for scheme in _SCHEMES if scheme.name in ("http", "https"))
-# Each deliverer judges which texts with two colons are IPv6 addresses.
-_HOST = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
-_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_REST = "([/?#].*)?"
-#: A name or a path behind ``://``.
-_NAMED = f"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?{_REST}|/[^/?#].*)"
-_LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
-
-_NETWORK = tuple(one for one in _SCHEMES if one.port is not None)
-#: URLs without TLS, those of them that name a host, and those on this machine.
-NOT_SECURE = f"{_one_of(one for one in _SCHEMES if not one.is_secure)}://.*"
-PLAIN = f"{_one_of(one for one in _NETWORK if not one.is_secure)}://.*"
-LOOPBACK = f"{_one_of(_NETWORK)}://{_LOOPBACK}(:[0-9]*)?{_REST}"
-
-
-def _url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, ...]:
-    """Rules of URLs with one of ``schemes``; ``credentials``: the remedy for a user name in it."""
-    scheme = f"{_one_of(schemes)}://"
-    return (
-        matching(
-            r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*",
-            message="holds a character that no URL may hold",
-            remedy="Write spaces and letters outside ASCII as %XX, "
-            "and an international host name in its xn-- form.",
-        ),
-        matching(
-            f"{scheme}.*",
-            message=f"does not begin with {_listed(schemes)}",
-            remedy="Write the scheme in front of the host, such as https://host/path.",
-        ),
-        matching(
-            f"{scheme}[^/?#@]*{_REST}",
-            when=f"{scheme}.*",
-            message="holds a user name or password",
-            remedy=credentials,
-        ),
-        matching(
-            "[^#]*",
-            message="holds a fragment (#), which is never sent",
-            remedy="Remove it, or write # as %23.",
-        ),
-        *_host_rules([one for one in schemes if one.port is not None]),
-        *_name_rules([one for one in schemes if one.port is None]),
-    )
-
-
-def _host_rules(schemes: Collection[Scheme]) -> tuple[Rule, ...]:
-    """Rules of URLs with a host."""
-    scheme = f"{_one_of(schemes)}://"
-    return (
-        matching(
-            f"{scheme}{_HOST}(:[^/?#]*)?{_REST}",
-            when=f"{scheme}[^/?#@]*{_REST}",
-            message="names no host",
-            remedy="Write a host name of letters, digits, '-', '_' and single dots, an IPv4 "
-            "address, or an IPv6 address in brackets.",
-        ),
-        matching(
-            f"{scheme}{_HOST}:{_PORT}{_REST}",
-            when=f"{scheme}{_HOST}:[^/?#@]*{_REST}",
-            message="names a port outside 1 to 65535",
-            remedy="Write a port in this range, or none for the default of the protocol.",
-        ),
-    )
-
-
-def _name_rules(schemes: Collection[Scheme]) -> tuple[Rule, ...]:
-    """Rules of URLs with a name or a path instead of a host."""
-    if not schemes:
-        return ()
-    scheme = f"{_one_of(schemes)}://"
-    return (
-        matching(
-            f"{scheme}{_NAMED}",
-            when=f"{scheme}[^/?#@]*{_REST}",
-            message="names nothing",
-            remedy="Write a name of letters, digits, '-', '_' and '.' after ://, or a path after "
-            ":///.",
-        ),
-    )
-
-
-URL = Text(
-    min_length=1,
-    max_length=2048,
-    rules=_url_rules(
-        _SCHEMES,
-        credentials="Put them into a Secret, and name it in credentials.basic.",
-    ),
-)
-
-#: A prefix has scheme, host, port and first path segments of a URL.
-PREFIX = Text(
-    min_length=1,
-    max_length=2048,
-    rules=(
-        *_url_rules(_HTTP, credentials="Remove them: callbacks carry none."),
-        matching(
-            r"[^?]*",
-            message="holds a query (?), which a prefix cannot have",
-            remedy="Remove the query.",
-        ),
-        unlike(
-            r".*%(2[eEfF]|5[cC]).*|.*/\.\.?(/.*)?",
-            message="holds a dot segment, or an encoded dot, slash or backslash",
-            remedy="Write the path without them; paths are compared as written.",
-        ),
-    ),
-)
+from pillion_sidecar.protocols import Protocol, Scheme, URLForm, schemes_of
 
 
 def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
@@ -162,7 +42,7 @@ def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
     for protocol in known:
         if {one.name for one in protocol.schemes} != {one.name for one in schemes}:
             rules.append(_scheme_rule(protocol, known=schemes))
-        names = f"{_one_of(protocol.schemes)}://{_NAMED}"
+        names = f"{one_of_schemes(protocol.schemes)}://{NAMED}"
         rules += [_form_rule(protocol, form, when=names) for form in protocol.url_forms]
         rules += [_kind_rule(protocol, kind) for kind in kinds if kind not in protocol.credentials]
         rules += [_required_rule(protocol, kind) for kind in protocol.required_credentials]
@@ -171,16 +51,27 @@ def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
         if protocol.options_required:
             rules.append(_options_required_rule(protocol))
         rules += protocol.rules
-    return tuple(rules)
+    return (*rules, _proxy_rule(known))
+
+
+def _proxy_rule(protocols: Iterable[Protocol]) -> Rule:
+    names = tuple(protocol.name for protocol in protocols if protocol.takes_proxy)
+    return Rule(
+        cel=f"!has(self.proxy) || self.protocol in {json.dumps(names)}",
+        holds=lambda spec: "proxy" not in spec or spec["protocol"] in names,
+        field="proxy",
+        message="has no effect, since the protocol is not over HTTP",
+        remedy="Remove it, or choose another protocol.",
+    )
 
 
 def _scheme_rule(protocol: Protocol, *, known: Collection[Scheme]) -> Rule:
     form = URLForm(
-        regex=f"{_one_of(protocol.schemes)}://.*",
+        regex=f"{one_of_schemes(protocol.schemes)}://.*",
         message=f"has a scheme that {protocol.name} does not have",
-        remedy=f"Begin it with {_listed(protocol.schemes)}.",
+        remedy=f"Begin it with {listed(protocol.schemes)}.",
     )
-    return _form_rule(protocol, form, when=f"{_one_of(known)}://.*")
+    return _form_rule(protocol, form, when=f"{one_of_schemes(known)}://.*")
 
 
 def _form_rule(protocol: Protocol, form: URLForm, *, when: str) -> Rule:
@@ -326,11 +217,12 @@ TLS = structure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """At most one of basic (username and password) and bearer (token) is set."""
+    """At most one of basic (username and password), bearer (token) and OAuth 2.0 is set."""
 
     username: str | None = None
     password: str | None = None
     bearer_token: str | None = None
+    oauth2: OAuth2 | None = None
     #: For the body of a request.
     api_key: str | None = None
     signing: tuple[SigningKey, ...] = ()
@@ -340,7 +232,8 @@ class Credentials:
 
 
 #: Kinds of credentials that are sent, and all.
-_SENT = ("basic", "bearer", "apiKey")
+_IN_HEADER = ("basic", "bearer", "oauth2")
+_SENT = (*_IN_HEADER, "apiKey")
 _KINDS = (*_SENT, "signing")
 MOST_SIGNING_SECRETS = 5
 
@@ -366,6 +259,12 @@ CREDENTIALS = structure(
             )
         ),
         "A token (RFC 6750).",
+    ),
+    Field(
+        "oauth2",
+        structure(OAuth2),
+        "A client of OAuth 2.0 (RFC 6749, client credentials grant): the deliverer gets a bearer "
+        "token from the token endpoint, and another one before it expires.",
     ),
     Field(
         "apiKey",
@@ -411,10 +310,13 @@ CREDENTIALS = structure(
             remedy="Write one of them, or remove credentials.",
         ),
         Rule(
-            cel="!has(self.basic) || !has(self.bearer)",
-            holds=lambda credentials: "basic" not in credentials or "bearer" not in credentials,
-            message="holds both basic and bearer",
-            remedy="Remove one of the two.",
+            cel=" && ".join(
+                f"(!has(self.{one}) || !has(self.{other}))"
+                for one, other in combinations(_IN_HEADER, 2)
+            ),
+            holds=lambda credentials: sum(kind in credentials for kind in _IN_HEADER) <= 1,
+            message="holds more than one of basic, bearer and oauth2",
+            remedy="Keep one of them.",
         ),
     ),
 )

@@ -17,8 +17,9 @@ from pillion_sidecar.config.schema.common import (
     reference,
 )
 from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec
-from pillion_sidecar.config.schema.listener import PREFIX
+from pillion_sidecar.config.schema.proxy import SERVICE_PROXY, ServiceProxy
 from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
+from pillion_sidecar.config.schema.urls import PREFIX
 from pillion_sidecar.fields import (
     Column,
     Field,
@@ -223,6 +224,13 @@ class IndicationService:
         type=TIME,
         description="Seconds for which a listener must fail continuously before "
         "subscriptionRemovalAction applies (DSP1054 SubscriptionRemovalTimeInterval).",
+    )
+    proxy: ServiceProxy | None = declared(
+        default=None,
+        type=SERVICE_PROXY,
+        assumed="no proxy",
+        description="The HTTP proxy to all listeners of protocols over HTTP. A destination's "
+        "proxy replaces it.",
     )
     correlated_indications: bool = declared(
         default=False,

@@ -20,6 +20,18 @@ LOOK_SECONDS = 1.0
 class AuthorizationError(HandlerError):
     """There is no valid token. The text says why, and has no secret."""
 
+    def __init__(self, message: str, *, hold: HoldCause | None = None) -> None:
+        """``hold``: the fault of the destination, if that is the cause."""
+        super().__init__(message)
+        self.hold = hold
+
+    @property
+    def outcome(self) -> DeliveryOutcome:
+        """The outcome of a request that was not sent for want of a token."""
+        if self.hold is None:
+            return unsent_outcome(str(self))
+        return DeliveryOutcome(DeliveryResult.FATAL_ERROR, str(self), hold=self.hold)
+
 
 Tell = Callable[[bytes | AuthorizationError], None]
 
@@ -35,6 +47,9 @@ class Authorizer(Protocol):
     def forget(self) -> None:
         """The line was not accepted (401): find another if possible."""
 
+    def close(self) -> None:
+        """Release what the destination holds; who asked hears nothing more."""
+
 
 class StaticAuthorizer:
     def __init__(self, line: bytes = b"") -> None:
@@ -45,6 +60,8 @@ class StaticAuthorizer:
         tell(self._line)
 
     def forget(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class TokenFileAuthorizer:
@@ -81,6 +98,9 @@ class TokenFileAuthorizer:
         """Check the file again: the token was not accepted."""
         self._looked_at = None
         self._file.forget()
+
+    def close(self) -> None:
+        """Nothing: all relays share it."""
 
     def _look(self) -> bytes | AuthorizationError:
         try:

@@ -144,7 +144,7 @@ class Connector:
         self._discreet = discreet
         #: The address that failed in the last attempt. It is tried last, so that an unresponsive
         #: one costs a host one attempt only.
-        self._suspect: str | None = None
+        self.suspect: str | None = None
 
     async def connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
         """Open ``wire``. Raises ConnectError and DescriptorShortageError."""
@@ -158,21 +158,39 @@ class Connector:
             # Its text may quote anything.
             raise ConnectError(f"could not connect: {type(error).__name__}") from None
 
-    async def _connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
-        await self._pace.turn()
+    async def permitted(self, stage: Callable[[str], None]) -> Sequence[str]:
+        """Return the target's addresses that may be connected to, at least one. Raises
+        ConnectError."""
+        addresses = await self._addresses(stage)
+        reasons = {address: self._refusal(address) for address in addresses}
+        found = [address for address, reason in reasons.items() if reason is None]
+        if not found:
+            told = (reason for reason in reasons.values() if reason is not None)
+            raise ConnectError("; ".join(dict.fromkeys(told)), hold=HoldCause.ADDRESS)
+        return found
+
+    async def _addresses(self, stage: Callable[[str], None]) -> Sequence[str]:
         host = _HOST if self._discreet else self._target.host
         stage(f"resolving {host}")
         try:
             addresses = await self._resolver.resolve(self._target.host)
         except ResolutionError as error:
             raise ConnectError(f"{host} {error.reason}") from None
+        return sorted(addresses, key=lambda address: address == self.suspect)
+
+    def _refusal(self, address: str) -> str | None:
+        # After resolution: a name can lead anywhere, and change.
+        reason = self._address_policy.check(address)
+        if reason is not None and self._discreet:
+            return f"{_HOST} has an address that is not allowed here"
+        return reason
+
+    async def _connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
+        await self._pace.turn()
         reasons, refused = [], 0
-        for address in sorted(addresses, key=lambda address: address == self._suspect):
-            # After resolution: a name can lead anywhere, and change.
-            reason = self._address_policy.check(address)
+        for address in await self._addresses(stage):
+            reason = self._refusal(address)
             refused += reason is not None
-            if reason is not None and self._discreet:
-                reason = f"{_HOST} has an address that is not allowed here"
             if reason is None:
                 reason = await self._try(address, wire, stage)
                 if reason is None:
@@ -182,31 +200,35 @@ class Connector:
         hold = HoldCause.ADDRESS if refused == len(reasons) else None
         raise ConnectError("; ".join(dict.fromkeys(reasons)), hold=hold)
 
-    def _place(self, address: str) -> str:
+    def place(self, address: str) -> str:
         return _HOST if self._discreet else f"{address} port {self._target.port}"
 
     async def _try(
         self, address: str, wire: asyncio.BaseProtocol, stage: Callable[[str], None]
     ) -> str | None:
-        self._suspect = address
         try:
-            await self._open(address, wire, stage)
+            sock = await self.open_socket(address, stage)
+            await self.start(sock, wire, stage, place=self.place(address))
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise DescriptorShortageError from error
-            what = _describe(error, self._place(address))
-            if self._discreet:
-                what = what.partition(_NOT_VALID_FOR)[0]
-            other_name = getattr(error, "verify_code", None) == _OTHER_NAME
-            return f"{what.removesuffix('.')}; {self._name_advice}" if other_name else what
-        self._suspect = None
+            return self.reason(error, self.place(address))
+        self.suspect = None
         return None
 
-    async def _open(
-        self, address: str, wire: asyncio.BaseProtocol, stage: Callable[[str], None]
-    ) -> None:
+    def reason(self, error: OSError, place: str) -> str:
+        """Return why there is no connection. Raises DescriptorShortageError if that is why."""
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise DescriptorShortageError from error
+        what = _describe(error, place)
+        if self._discreet:
+            what = what.partition(_NOT_VALID_FOR)[0]
+        other_name = getattr(error, "verify_code", None) == _OTHER_NAME
+        return f"{what.removesuffix('.')}; {self._name_advice}" if other_name else what
+
+    async def open_socket(self, address: str, stage: Callable[[str], None]) -> socket.socket:
+        """Raises OSError."""
+        self.suspect = address
         loop = asyncio.get_running_loop()
-        stage(f"connecting to {self._place(address)}")
+        stage(f"connecting to {self.place(address)}")
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -215,10 +237,27 @@ class Connector:
                 milliseconds = int(self._silence_seconds * 1000)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
             await loop.sock_connect(sock, (address, self._target.port))
+        except BaseException:  # A cancelled attempt leaves no socket either.
+            sock.close()
+            raise
+        return sock
+
+    async def start(
+        self,
+        sock: socket.socket,
+        wire: asyncio.BaseProtocol,
+        stage: Callable[[str], None],
+        *,
+        place: str,
+    ) -> None:
+        """Open ``wire`` on a connected socket, which is closed on failure. ``place``: the peer in
+        the text of a stage. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        try:
             if self._tls is None:
                 await loop.create_connection(lambda: wire, sock=sock)
                 return
-            stage(f"shaking hands (TLS) with {self._place(address)}")
+            stage(f"shaking hands (TLS) with {place}")
             await loop.create_connection(
                 lambda: wire,
                 sock=sock,

@@ -36,10 +36,17 @@ class Reading:
     body: int = BODY_LIMIT
     #: Also read the body of an answer other than 2xx, if it has a length.
     errors: bool = False
+    #: Maximum seconds from the head to the end of the body; then the answer is what has come. None:
+    #: until the time-out.
+    body_seconds: float | None = None
 
 
 #: For a listener's answer.
 USUAL = Reading()
+#: Seconds for a body that does not matter. It is read so that the connection can be kept.
+BODY_SECONDS = 1.0
+#: The same, if the body does not matter.
+STATUS = Reading(body_seconds=BODY_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,8 @@ class Sender(Protocol):
     """Test doubles implement it too; see
     :class:`pillion_sidecar.handlers.http.sender.HTTPSender`."""
 
-    def send(self, request: bytes, exchange: Exchange) -> None: ...
+    def send(self, request: bytes, exchange: Exchange, spent: float = 0.0) -> None:
+        """``spent``: seconds of the attempt's time that have passed before."""
 
     def renew(self) -> None:
         """Close idle connections, so that the next request authenticates the peer again."""
@@ -132,6 +140,11 @@ def status_outcome(
         reasons.append(shown(body))
     if reasons:
         detail += ": " + ", ".join(reasons)
+    if status == 407:
+        # Only a proxy answers so (RFC 9110 15.5.8).
+        return DeliveryOutcome(
+            DeliveryResult.FATAL_ERROR, detail, status, hold=HoldCause.CREDENTIALS
+        )
     wait = retry_after(headers, clock.time()) if status in (429, 503) else None
     return DeliveryOutcome(
         DeliveryResult.ERROR,

@@ -56,13 +56,11 @@ class PostHandler(ABC):
         authorizer: Authorizer,
         clock: Clock,
     ) -> None:
-        head = (
-            f"POST {target.request_uri} HTTP/1.1\r\n"
-            f"Host: {target.authority}\r\n"
-            "Accept: */*\r\n"
-            f"Content-Type: {content_type}\r\n"
-        ).encode("ascii")
-        self._requests = AuthorizedRequests(sender=sender, head=head, authorizer=authorizer)
+        fields = f"Accept: */*\r\nContent-Type: {content_type}\r\n"
+        head = target.post + fields.encode("ascii")
+        self._requests = AuthorizedRequests(
+            sender=sender, head=head, authorizer=authorizer, clock=clock
+        )
         self._clock = clock
         #: ``Clock.monotonic()``.
         self._gone_until: float | None = None

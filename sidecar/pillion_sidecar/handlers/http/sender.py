@@ -9,12 +9,12 @@ from typing import Protocol
 from pillion_cim.model import is_language_tag
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.schema.listener import TLSOptions
+from pillion_sidecar.config.schema.proxy import Proxy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError
 from pillion_sidecar.handlers.http.authorization import (
     AuthorizationError,
     Authorizer,
-    unsent_outcome,
 )
 from pillion_sidecar.handlers.http.connector import (
     NAME_ADVICE,
@@ -33,6 +33,7 @@ from pillion_sidecar.handlers.http.exchange import (
     Sender,
 )
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.http.proxy import ProxyConnector, proxy_target
 from pillion_sidecar.handlers.http.target import NetworkTarget
 from pillion_sidecar.handlers.http.wire import NewWire, RequestWire, Wire, WireOwner
 
@@ -80,6 +81,7 @@ class Channel:
     """
 
     __slots__ = (
+        "_body_by", "_body_of", "_body_timer",
         "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_new_wire", "_opening",
         "_outgoing", "_queued", "_released", "_request", "_reused", "_stage",
         "_timeout", "_timer", "_timers", "_times", "_wire",
@@ -117,11 +119,20 @@ class Channel:
         self._opening: asyncio.Task[None] | None = None
         self._reused = False
         self._stage = ""
+        # One timer for the bodies of all answers, as for deadlines. An attempt is known by its
+        # deadline, so that no attempt has more to do.
+        self._body_timer: Timer | None = None
+        self._body_of = self._body_by = 0.0
 
-    def start(self, request: bytes, exchange: Exchange) -> None:
+    def start(self, request: bytes, exchange: Exchange, spent: float = 0.0) -> None:
+        """``spent``: see ``Sender``."""
         self._request = request
         self._exchange = exchange
-        self._deadline = self._clock.monotonic() + self._timeout
+        self._deadline = self._clock.monotonic() + self._timeout - spent
+        if spent and self._timer is not None:
+            # It may be set for later.
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None:
             self._timer = self._timers.call_at(self._deadline, self._due)
         if self._wire is None:
@@ -137,6 +148,9 @@ class Channel:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
 
     # Holder.
 
@@ -193,6 +207,23 @@ class Channel:
         exchange = self._finish()
         if exchange is not None:
             exchange.answered(status, headers, body)
+
+    def wire_awaits_body(self, seconds: float) -> None:
+        if self._body_of == self._deadline:
+            return
+        self._body_of = self._deadline
+        self._body_by = self._clock.monotonic() + seconds
+        if self._body_timer is None:
+            self._body_timer = self._timers.call_at(self._body_by, self._body_due)
+
+    def _body_due(self) -> None:
+        self._body_timer = None
+        if self._exchange is None or self._wire is None or self._body_of != self._deadline:
+            return
+        if self._clock.monotonic() + _SLACK < self._body_by:
+            self._body_timer = self._timers.call_at(self._body_by, self._body_due)
+        else:
+            self._wire.conclude()
 
     def wire_lost(self, failure: Failure | None, *, untaken: bool) -> None:
         self._forget_wire()
@@ -348,9 +379,9 @@ class HTTPSender:
             times=AnswerTimes(),
         )
 
-    def send(self, request: bytes, exchange: Exchange) -> None:
+    def send(self, request: bytes, exchange: Exchange, spent: float = 0.0) -> None:
         channel = self._free.pop() if self._free else self._new()
-        channel.start(request, exchange)
+        channel.start(request, exchange, spent)
 
     def _new(self) -> Channel:
         channel = self._new_channel()
@@ -413,6 +444,33 @@ class SharedParts:
             discreet=discreet,
         )
 
+    def connect(
+        self,
+        target: NetworkTarget,
+        *,
+        proxy: Proxy | None,
+        address_policy: AddressCheck,
+        tls: TLSOptions,
+        name_advice: str = NAME_ADVICE,
+        discreet: bool = False,
+    ) -> Connect:
+        """:meth:`connector`, through ``proxy``. Raises InvalidDestinationError."""
+        listener = self.connector(
+            target,
+            address_policy=address_policy,
+            tls=tls,
+            name_advice=name_advice,
+            discreet=discreet,
+        )
+        if proxy is None:
+            return listener
+        to_proxy = self.connector(
+            proxy_target(proxy), address_policy=address_policy, tls=TLSOptions()
+        )
+        return ProxyConnector(
+            target=target, listener=listener, to_proxy=to_proxy, proxy=proxy, pace=self.pace
+        )
+
     def sender(
         self,
         connector: Connect,
@@ -438,10 +496,13 @@ class SharedParts:
 class AuthorizedRequests:
     """Sends requests with a common head, each with the current Authorization line."""
 
-    def __init__(self, *, sender: Sender, head: bytes, authorizer: Authorizer) -> None:
+    def __init__(
+        self, *, sender: Sender, head: bytes, authorizer: Authorizer, clock: Clock
+    ) -> None:
         self._sender = sender
         self._head = head
         self._authorizer = authorizer
+        self._clock = clock
         self._closed = False
 
     def send(
@@ -450,21 +511,31 @@ class AuthorizedRequests:
         body: bytes,
         exchange: Exchange,
         done: Callable[[DeliveryOutcome], None],
-        line: bytes | AuthorizationError | None = None,
     ) -> None:
-        """Send a request with further header lines. ``done`` is called if it cannot be authorized.
-        ``line``: the authorizer's result, if already known."""
-        if line is None:
-            line = self._authorizer.line
-        if line is None:
-            self._authorizer.ask(partial(self.send, fields, body, exchange, done))
-        elif self._closed:
+        """Send a request with further header lines. ``done`` is called if it cannot be
+        authorized."""
+        if self._closed:
             return
-        elif isinstance(line, AuthorizationError):
-            done(unsent_outcome(str(line)))
-        else:
-            head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
-            self._sender.send(head + body, exchange)
+        line = self._authorizer.line
+        if line is not None:
+            self._sender.send(self._request(line, fields, body), exchange)
+            return
+        asked_at = self._clock.monotonic()
+
+        def authorized(line: bytes | AuthorizationError) -> None:
+            if self._closed:
+                return
+            if isinstance(line, AuthorizationError):
+                done(line.outcome)
+                return
+            spent = self._clock.monotonic() - asked_at
+            self._sender.send(self._request(line, fields, body), exchange, spent)
+
+        self._authorizer.ask(authorized)
+
+    def _request(self, line: bytes, fields: bytes, body: bytes) -> bytes:
+        head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
+        return head + body
 
     def refused(self) -> None:
         self._authorizer.forget()
@@ -472,6 +543,7 @@ class AuthorizedRequests:
     def close(self) -> None:
         """Release the connections; requests under way are abandoned."""
         self._closed = True
+        self._authorizer.close()
         self._sender.close()
 
 

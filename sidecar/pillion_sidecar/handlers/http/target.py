@@ -37,9 +37,17 @@ class HTTPTarget(NetworkTarget):
     authority: str
     #: Path and query, at least ``/``.
     request_uri: str
+    #: Further header lines, each with its CRLF.
+    fields: bytes = b""
 
     def __str__(self) -> str:
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.request_uri}"
+
+    @property
+    def post(self) -> bytes:
+        """The head of a POST to it: request line, Host, and ``fields``."""
+        head = f"POST {self.request_uri} HTTP/1.1\r\nHost: {self.authority}\r\n"
+        return head.encode("ascii") + self.fields
 
 
 def parse_target(

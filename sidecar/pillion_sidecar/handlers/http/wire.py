@@ -57,6 +57,10 @@ class RequestWire(asyncio.BaseProtocol):
         """Close with a request under way; return its failure."""
         raise NotImplementedError
 
+    def conclude(self) -> None:
+        """Close; the answer is what has come of it. Only after ``wire_awaits_body``."""
+        raise NotImplementedError
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if self._owner is None:
@@ -80,6 +84,10 @@ class WireOwner(Protocol):
     def wire_opened(self, wire: RequestWire) -> None: ...
 
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None: ...
+
+    def wire_awaits_body(self, seconds: float) -> None:
+        """The answer's head is complete: ``conclude`` after so many seconds. It may be called
+        again for the same answer."""
 
     def wire_lost(self, failure: Failure | None, *, untaken: bool) -> None:
         """The connection is closed. ``failure`` None: no request was under way; ``untaken``: the
@@ -162,6 +170,9 @@ class Wire(RequestWire, asyncio.BufferedProtocol):
         failure = self._failure(reason, untaken=not self._flushed and not self._received)
         self.close()
         return failure
+
+    def conclude(self) -> None:
+        self._answered(keep=False)
 
     # asyncio.BufferedProtocol.
 
@@ -279,6 +290,8 @@ class Wire(RequestWire, asyncio.BufferedProtocol):
                 self._answered(keep=self._keep and self._flushed)
             elif self._received > ANSWER_BODIES * self._reading.body:
                 self._invalid(f"it is longer than {ANSWER_BODIES * self._reading.body} bytes")
+            elif self._reading.body_seconds is not None and self._owner is not None:
+                self._owner.wire_awaits_body(self._reading.body_seconds)
         elif self._received > HEAD_LIMIT:
             self._invalid(f"its head is longer than {HEAD_LIMIT} bytes")
 
