@@ -19,15 +19,17 @@ from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.signing import SigningKey
+from pillion_sidecar.config.usm import SNMPCredentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler
 from pillion_sidecar.handlers.appending import append
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.protocols.snmp import SNMPOptions, SNMPVersion
 from pillion_sidecar.protocols.syslog import SyslogOptions
 from pillion_sidecar.protocols.webhook import WebhookOptions
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
-from support import syslog_listener
+from support import snmp_receiver, syslog_listener
 from support.handlers import delivery, indication
 from support.http_listener import Peer as Connection
 from support.http_listener import listening as scripted
@@ -142,6 +144,22 @@ async def _hung_syslog(_: Path) -> AsyncIterator[Peer]:
                 connection.close()
 
 
+# SNMP.
+
+
+@asynccontextmanager
+async def _good_snmp(_: Path) -> AsyncIterator[Peer]:
+    async with snmp_receiver.receiving() as receiver:
+        yield _network_peer(receiver.url)
+
+
+@asynccontextmanager
+async def _hung_snmp(_: Path) -> AsyncIterator[Peer]:
+    async with snmp_receiver.receiving(answers=False) as receiver:
+        peer = _network_peer(receiver.url)
+        yield Peer(peer.url, peer.secrets, receiver.arrived)
+
+
 # Files.
 
 
@@ -224,6 +242,14 @@ ADAPTERS = {
     ),
     "Syslog": Adapter(
         _good_syslog, _hung_syslog, given={"options": SyslogOptions(max_bytes=2 * len(BIG))}
+    ),
+    "SNMP": Adapter(
+        _good_snmp,
+        _hung_snmp,
+        given={
+            "credentials": Credentials(snmp=SNMPCredentials(community="sunny-side")),
+            "options": SNMPOptions(version=SNMPVersion.V2C),
+        },
     ),
     "File": Adapter(_good_file, _hung_file),
     "Plugin": Adapter(_good_plug_in, _hung_plug_in, grace=5.0),

@@ -9,6 +9,7 @@ from support.oauth2_cases import OAUTH2_CASES
 from support.proxy_cases import PROXY_CASES
 from support.resource_rules import Case
 from support.resources import JSON
+from support.snmp_cases import SNMP_CASES
 from support.template_cases import TEMPLATE_CASES
 from support.webhook_cases import WEBHOOK_CASES
 
@@ -513,6 +514,7 @@ CASES = (
     *WEBHOOK_CASES,
     *OAUTH2_CASES,
     *PROXY_CASES,
+    *SNMP_CASES,
     *_FILTER_CASES,
     *_SUBSCRIPTION_CASES,
 )

@@ -321,6 +321,11 @@ def _combinations() -> Iterator[dict[str, Any]]:
         {"protocol": "StandardWebhooks", "credentials": {"signing": {"secretRefs": []}}},
         {"protocol": "StandardWebhooks", "credentials": _TOKEN},
         {"credentials": {"signing": {"secretRefs": [{"name": "token"}]}}},
+        {"protocol": "SNMP"},
+        {"protocol": "SNMP", "credentials": _TOKEN},
+        {"protocol": "SNMP", "snmp": {"version": "v1"}},
+        {"protocol": "SNMP", "snmp": {"engineId": "0x8000"}},
+        {"credentials": {"snmp": {"secretRef": {"name": "token"}}}},
         {"protocol": "Webhook"},
         {"protocol": "Webhook", "webhook": {}},
         {"protocol": "Webhook", "webhook": {"preset": "Discord"}},
@@ -349,6 +354,19 @@ def _wrong_secrets() -> Iterator[tuple[dict[str, Any], str]]:
         credentials = {"signing": {"secretRefs": references}}
         return {"protocol": "StandardWebhooks", "credentials": credentials}
 
+    def snmp(name: str, **options: Any) -> dict[str, Any]:
+        credentials = {"snmp": {"secretRef": {"name": name}}}
+        return {
+            "protocol": "SNMP",
+            "destination": "snmp://snmp.example.com",
+            "credentials": credentials,
+            "snmp": options,
+        }
+
+    yield snmp("nope"), "CredentialsNotPermitted"
+    yield snmp("unlabelled"), "CredentialsNotPermitted"
+    yield snmp("token"), "CredentialsUnusable"
+    yield snmp("token", version="v2c"), "CredentialsUnusable"
     yield signing("nope", "token"), "CredentialsNotPermitted"
     yield signing("unlabelled", "token"), "CredentialsNotPermitted"
     yield signing("token", "tokn"), "CredentialsUnusable"

@@ -22,9 +22,17 @@ from pillion_sidecar.config.schema.oauth2 import OAuth2
 from pillion_sidecar.config.schema.proxy import Proxy
 from pillion_sidecar.config.schema.urls import URL
 from pillion_sidecar.config.signing import SigningKey, SigningKeyError, parse_signing_key
+from pillion_sidecar.config.usm import (
+    LONGEST_COMMUNITY,
+    LONGEST_USERNAME,
+    SHORTEST_PASSPHRASE,
+    SNMPCredentials,
+    make_user,
+)
 from pillion_sidecar.config.validation import Complaints, Path, check
 from pillion_sidecar.fields import build
 from pillion_sidecar.protocols import PROTOCOLS
+from pillion_sidecar.protocols.snmp import SecurityLevel, SNMPOptions, SNMPVersion
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
@@ -99,6 +107,7 @@ class SecretReader:
             oauth2=self._oauth2(spec),
             api_key=self._api_key(spec),
             signing=tuple(self._signing(spec)),
+            snmp=self._snmp(spec),
         )
 
     def proxy(self) -> Proxy | None:
@@ -169,6 +178,41 @@ class SecretReader:
             except SigningKeyError as error:
                 message = f"the signing secret in its key {reference['key']} {error.message}"
                 self._complain(path, reference, message, error.remedy, UNUSABLE)
+
+    def _snmp(self, spec: Mapping[str, Any]) -> SNMPCredentials | None:
+        """None: there are none, or they cannot be used."""
+        if "snmp" not in spec or "snmp" in self._destination.flawed:
+            return None
+        options = build(SNMPOptions, self._destination.spec.get("snmp", {}))
+        reference = spec["snmp"]["secretRef"]
+        if options.version is SNMPVersion.V2C:
+            community = self._snmp_text(reference, "community", most=LONGEST_COMMUNITY)
+            return None if community is None else SNMPCredentials(community=community)
+        encrypts = options.security_level is SecurityLevel.ENCRYPTED
+        name = self._snmp_text(reference, "username", most=LONGEST_USERNAME)
+        auth = self._snmp_text(reference, "authPassphrase", least=SHORTEST_PASSPHRASE)
+        priv = None
+        if encrypts:
+            priv = self._snmp_text(reference, "privPassphrase", least=SHORTEST_PASSPHRASE)
+        if name is None or auth is None or (encrypts and priv is None):
+            return None
+        user = make_user(name, options.auth_protocol, auth_passphrase=auth, priv_passphrase=priv)
+        return SNMPCredentials(user=user)
+
+    def _snmp_text(
+        self, reference: Mapping[str, str], key: str, *, least: int = 1, most: int = 1024
+    ) -> str | None:
+        """``least`` and ``most``: bytes. None: it cannot be used."""
+        path: Path = ("spec", "credentials", "snmp", "secretRef")
+        text = self._text(reference, path, key)
+        if not text or not text.isprintable():
+            return None
+        if least <= len(text.encode()) <= most:
+            return text
+        message = f"its key {key} has less than {least} or more than {most} bytes"
+        remedy = "Write a text of this length, as the receiver has it."
+        self._complain(path, reference, message, remedy, UNUSABLE)
+        return None
 
     def url(self, addresses: AddressPolicy) -> str | None:
         """Return the URL in the Secret of ``destinationFrom``, or None. It is checked like a

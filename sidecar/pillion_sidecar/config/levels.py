@@ -32,6 +32,7 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
             ("credentials", "apiKey"),
             ("credentials", "oauth2"),
             ("credentials", "signing"),
+            ("credentials", "snmp"),
             ("proxy",),
             *((one.options_name,) for one in PROTOCOLS.values() if one.options is not None),
         ),

@@ -5,6 +5,7 @@ decoded and encoded again."""
 import json
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +15,7 @@ import msgspec
 
 from pillion_cim.datetimes import to_rfc3339
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import Delivery
 from pillion_sidecar.indication import Indication, Selection
 
@@ -29,6 +31,7 @@ UNSAYABLE = (
 _FORM = "JSON"
 _RANDOM_ID = "random id"
 _encode = msgspec.json.encode
+_decode = msgspec.json.Decoder().decode
 _OPENING_BRACE = ord("{")
 
 _SPLICED_NAMES = frozenset(
@@ -163,6 +166,24 @@ def data_parts(content: Content, delivery: Delivery) -> list[bytes]:
         parts += (b',"CorrelatedIndications":', _encode(correlated))
     parts.append(b"}}")
     return parts
+
+
+def plain_properties(instance: bytes) -> dict[str, Any]:
+    """The values by name of an instance in JSON, without their stated types."""
+    properties = _decode(instance)["properties"]
+    return {
+        name: value["value"] if isinstance(value, dict) and "value" in value else value
+        for name, value in properties.items()
+    }
+
+
+def text_of(indication: Indication, properties: Mapping[str, Any]) -> str:
+    """One line for people: Message, Description, or else the class."""
+    for name in ("Message", "Description"):
+        text = properties.get(name)
+        if isinstance(text, str) and text.strip():
+            return one_line(text, len(text))
+    return indication.class_name
 
 
 def occurred(content: Content, indication: Indication, clock: Clock) -> str:

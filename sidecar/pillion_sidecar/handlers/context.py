@@ -63,9 +63,10 @@ class HandlerContext:
         *,
         reading: Reading = USUAL,
         new_wire: NewWire | None = None,
+        datagrams: bool = False,
     ) -> HTTPSender:
-        """``new_wire`` None: HTTP/1.1, whose answers are read as ``reading`` says. Raises
-        InvalidDestinationError."""
+        """``new_wire`` None: HTTP/1.1, whose answers are read as ``reading`` says. ``datagrams``:
+        UDP. Raises InvalidDestinationError."""
         connector = self.parts.connect(
             target,
             proxy=destination.proxy,
@@ -73,6 +74,7 @@ class HandlerContext:
             tls=destination.tls,
             name_advice=_name_advice(destination.tls),
             discreet=destination.url_is_secret,
+            datagrams=datagrams,
         )
         return self.parts.sender(
             connector, timeout=destination.timeout_seconds, reading=reading, new_wire=new_wire

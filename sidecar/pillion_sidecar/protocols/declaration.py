@@ -82,7 +82,8 @@ class Protocol:
 
     @property
     def options_name(self) -> str:
-        return self.name[0].lower() + self.name[1:]
+        # An acronym as a whole.
+        return self.name.lower() if self.name.isupper() else self.name[0].lower() + self.name[1:]
 
     @property
     def options_field(self) -> Field | None:

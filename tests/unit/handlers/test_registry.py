@@ -92,7 +92,7 @@ def test_where_credentials_are_sent_answers_are_not_shown_as_they_are(
         ({"destination": ""}, "no URL", HoldCause.DESTINATION),
         ({"destination": None}, "no URL", HoldCause.DESTINATION),
         ({"destination": 7}, "no URL", HoldCause.DESTINATION),
-        ({"protocol": "SNMP"}, "'SNMP' is not supported", HoldCause.PROTOCOL),
+        ({"protocol": "Gopher"}, "'Gopher' is not supported", HoldCause.PROTOCOL),
         (
             {"protocol": "Plugin", "destination": "plugin://mail/a"},
             "plug-in 'mail' is not declared: start the deliverer with --plugin NAME=COMMAND"

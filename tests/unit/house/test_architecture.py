@@ -24,7 +24,7 @@ ALLOWED = {
         "httptools",
         "msgspec",
         "yaml",
-        # A gateway's door, and Ed25519 keys of webhooks; see
+        # A gateway's door, Ed25519 keys of webhooks, and encryption of SNMP; see
         # test_a_sidecar_loads_nothing_that_a_gateways_door_needs.
         "cryptography",
         "jwt",
@@ -33,7 +33,6 @@ ALLOWED = {
         "aiomqtt",
         "aiosmtplib",
         "nats",
-        "pysnmp",
     },
     "pyspark_pillion": {"pyspark", "py4j", "pyarrow"},
     "pillion_operator": {

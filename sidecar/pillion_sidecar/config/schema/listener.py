@@ -17,6 +17,7 @@ from pillion_sidecar.config.schema.urls import (
     one_of_schemes,
 )
 from pillion_sidecar.config.signing import SigningKey
+from pillion_sidecar.config.usm import SNMPCredentials
 from pillion_sidecar.fields import (
     Field,
     JSONObject,
@@ -51,7 +52,9 @@ def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
         if protocol.options_required:
             rules.append(_options_required_rule(protocol))
         rules += protocol.rules
-    return (*rules, _proxy_rule(known))
+    if not all(protocol.takes_proxy for protocol in known):
+        rules.append(_proxy_rule(known))
+    return tuple(rules)
 
 
 def _proxy_rule(protocols: Iterable[Protocol]) -> Rule:
@@ -226,6 +229,7 @@ class Credentials:
     #: For the body of a request.
     api_key: str | None = None
     signing: tuple[SigningKey, ...] = ()
+    snmp: SNMPCredentials | None = None
 
     def __repr__(self) -> str:
         return "Credentials(…)"
@@ -234,7 +238,7 @@ class Credentials:
 #: Kinds of credentials that are sent, and all.
 _IN_HEADER = ("basic", "bearer", "oauth2")
 _SENT = (*_IN_HEADER, "apiKey")
-_KINDS = (*_SENT, "signing")
+_KINDS = (*_SENT, "signing", "snmp")
 MOST_SIGNING_SECRETS = 5
 
 CREDENTIALS = structure(
@@ -301,6 +305,18 @@ CREDENTIALS = structure(
             ),
         ),
         "The secrets that sign requests (Standard Webhooks). They are not sent.",
+    ),
+    Field(
+        "snmp",
+        structure(
+            required(
+                "secretRef",
+                reference("Secret"),
+                f"The Secret, {_LABELLED}, with the key community for v2c; with the keys username, "
+                "authPassphrase and privPassphrase for v3.",
+            )
+        ),
+        "The community of SNMP v2c, which is sent readable, or the user of v3.",
     ),
     rules=(
         Rule(

@@ -66,7 +66,7 @@ class Proxy:
     url: str | None = declared(
         default=None,
         type=PROXY_URL,
-        assumed="no proxy, whatever the service names",
+        assumed="no proxy, even if the service has one",
         description="The URL of the proxy: http://host:port.",
     )
     connect_to: ConnectTo = declared(

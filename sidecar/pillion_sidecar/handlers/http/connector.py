@@ -129,10 +129,12 @@ class Connector:
         name_advice: str = NAME_ADVICE,
         silence_seconds: float | None = None,
         discreet: bool = False,
+        datagrams: bool = False,
     ) -> None:
         """``pace`` is shared by connectors that must not crowd each other out. ``silence_seconds``:
         the system gives up a connection without acknowledgement for so long (TCP_USER_TIMEOUT, if
-        available). ``discreet``: no stage or error shows the target's host, address or port."""
+        available). ``discreet``: no stage or error shows the target's host, address or port.
+        ``datagrams``: UDP, without TLS."""
         self._target = target
         self._pace = pace or OpeningPace()
         self._resolver = resolver
@@ -142,6 +144,7 @@ class Connector:
         self._name_advice = name_advice
         self._silence_seconds = silence_seconds
         self._discreet = discreet
+        self._datagrams = datagrams
         #: The address that failed in the last attempt. It is tried last, so that an unresponsive
         #: one costs a host one attempt only.
         self.suspect: str | None = None
@@ -230,7 +233,8 @@ class Connector:
         loop = asyncio.get_running_loop()
         stage(f"connecting to {self.place(address)}")
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        kind = socket.SOCK_DGRAM if self._datagrams else socket.SOCK_STREAM
+        sock = socket.socket(family, kind)
         try:
             sock.setblocking(False)
             if self._silence_seconds is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -254,6 +258,9 @@ class Connector:
         the text of a stage. Raises OSError."""
         loop = asyncio.get_running_loop()
         try:
+            if self._datagrams:
+                await loop.create_datagram_endpoint(lambda: wire, sock=sock)
+                return
             if self._tls is None:
                 await loop.create_connection(lambda: wire, sock=sock)
                 return

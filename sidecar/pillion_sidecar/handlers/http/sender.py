@@ -428,10 +428,11 @@ class SharedParts:
         name_advice: str = NAME_ADVICE,
         silence_seconds: float | None = None,
         discreet: bool = False,
+        datagrams: bool = False,
     ) -> Connector:
         """``tls`` applies if the target uses TLS. ``name_advice`` ends the message about a
-        certificate for another name. ``discreet``: no text shows the target. Raises
-        InvalidDestinationError for unusable ``tls``."""
+        certificate for another name. ``discreet``: no text shows the target.
+        ``datagrams``: UDP. Raises InvalidDestinationError for unusable ``tls``."""
         return Connector(
             target=target,
             resolver=self.resolver,
@@ -442,6 +443,7 @@ class SharedParts:
             name_advice=name_advice,
             silence_seconds=silence_seconds,
             discreet=discreet,
+            datagrams=datagrams,
         )
 
     def connect(
@@ -453,6 +455,7 @@ class SharedParts:
         tls: TLSOptions,
         name_advice: str = NAME_ADVICE,
         discreet: bool = False,
+        datagrams: bool = False,
     ) -> Connect:
         """:meth:`connector`, through ``proxy``. Raises InvalidDestinationError."""
         listener = self.connector(
@@ -461,6 +464,7 @@ class SharedParts:
             tls=tls,
             name_advice=name_advice,
             discreet=discreet,
+            datagrams=datagrams,
         )
         if proxy is None:
             return listener

@@ -10,12 +10,16 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.problems import escape_controls, one_line
+from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.delivery.handler import Delivery
-from pillion_sidecar.handlers.content import content_of, data_parts, occurred
+from pillion_sidecar.handlers.content import (
+    content_of,
+    data_parts,
+    occurred,
+    plain_properties,
+    text_of,
+)
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.protocols.syslog import FACILITIES, SyslogMessage, SyslogOptions
 
@@ -36,8 +40,6 @@ _OF_THE_DELIVERY = frozenset(
     ("indicationidentifier", "indicationfiltername", "sequencecontext", "sequencenumber")
 )
 
-_decode = msgspec.json.Decoder().decode
-
 
 class MessageFormat:
     """Makes the messages of one destination."""
@@ -56,9 +58,7 @@ class MessageFormat:
         indication = delivery.indication
         content = content_of(indication, delivery.selection)
         instance = b"".join(data_parts(content, delivery))
-        properties: Mapping[str, Any] = {
-            name: _plain(value) for name, value in _decode(instance)["properties"].items()
-        }
+        properties = plain_properties(instance)
         head = (
             f"<{self._priority(properties)}>1",
             occurred(content, indication, self._clock),
@@ -71,7 +71,7 @@ class MessageFormat:
         header = " ".join(head)
         data = self._structured_data(delivery, properties, room=self._limit - len(header) - 2)
         text = (
-            escape_controls(instance.decode()) if self._is_json else _text(indication, properties)
+            escape_controls(instance.decode()) if self._is_json else text_of(indication, properties)
         )
         message = _cut(f"{header} {data} {text}".encode(), self._limit)
         return b"%d %b" % (len(message), message)
@@ -129,11 +129,6 @@ def _cut(message: bytes, most: int) -> bytes:
     return message if len(message) <= most else message[:most].decode(errors="ignore").encode()
 
 
-def _plain(value: Any) -> Any:
-    """The value of a property with a stated type."""
-    return value["value"] if isinstance(value, dict) and "value" in value else value
-
-
 def _ascii(text: str, most: int) -> str:
     return _NOT_PRINTABLE_ASCII.sub("_", text[:most])
 
@@ -143,11 +138,3 @@ def _value(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     escaped = escape_controls(text).replace("\\", "\\\\")
     return escaped.replace('"', '\\"').replace("]", "\\]")
-
-
-def _text(indication: Indication, properties: Mapping[str, Any]) -> str:
-    for name in ("Message", "Description"):
-        text = properties.get(name)
-        if isinstance(text, str) and text.strip():
-            return one_line(text, len(text))
-    return indication.class_name

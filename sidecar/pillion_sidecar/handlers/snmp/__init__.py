@@ -1,0 +1,1 @@
+"""SNMP traps and informs over UDP."""
