@@ -26,6 +26,8 @@ from pillion_sidecar.protocols.snmp import (
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery, indication
 from support.protocol_peers import AMPLE, TURN, destination, registry
+from support.resources import secret
+from support.running import alert, listener, resources, running
 
 SNMPTRAPD = shutil.which("snmptrapd", path="/usr/sbin:/usr/bin:/sbin")
 SNMPTRANSLATE = shutil.which("snmptranslate")
@@ -315,3 +317,36 @@ async def test_a_long_message_arrives_in_parts_of_the_network(
         assert told == DeliveryOutcome(DeliveryResult.SUCCESS)
         (shown,) = await trapd.notifications(1)
     assert shown["PILLION-MIB::pillionMessage.0"] == "m" * 60_000
+
+
+@pytest.mark.timeout(60)
+async def test_a_changed_passphrase_is_used_and_nothing_is_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "trapd"
+    folder.mkdir()
+    right = {"username": "pillion", "authPassphrase": AUTH, "privPassphrase": PRIV}
+    wrong = {**right, "authPassphrase": "planted-passphrase"}
+    async with snmptrapd(folder) as trapd:
+        to_nms = listener(
+            "nms",
+            trapd.url,
+            protocol="SNMP",
+            credentials={"snmp": {"secretRef": {"name": "nms"}}},
+            retry={"attempts": 9, "intervalSeconds": 604_800},
+        )
+        documents = resources(to_nms)
+        async with running(tmp_path, *documents, secret("nms", right)) as run:
+            await run.publish(alert("a-1", Message="first"))
+            await run.settled()
+            await run.reload(*documents, secret("nms", wrong))
+            await run.publish(alert("a-2"), alert("a-3"))
+            health = run.queue("nms").health
+            await run.until(lambda: health.next_attempt_at is not None)
+            shown = (await run.get("/v1/queues/nms")).document
+            await run.reload(*documents, secret("nms", right))
+            await run.settled()
+        received = await trapd.notifications(3)
+    assert "the digest is wrong" in json.dumps(shown)
+    assert "planted" not in json.dumps(shown)
+    identifiers = [one["PILLION-MIB::pillionIdentifier.0"] for one in received]
+    assert identifiers == ["a-1", "a-2", "a-3"]
+    assert {one["PILLION-MIB::pillionSeverity.0"] for one in received} == {"major"}
