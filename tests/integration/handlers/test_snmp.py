@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,7 +15,17 @@ from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.usm import SNMPCredentials, make_user
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
-from pillion_sidecar.handlers.snmp.wire import PROBATION, SOCKET_SECONDS
+from pillion_sidecar.handlers.snmp.ber import (
+    SEQUENCE,
+    Reader,
+    encode,
+    integer,
+    object_identifier,
+    octets,
+    sequence,
+)
+from pillion_sidecar.handlers.snmp.messages import REPORT
+from pillion_sidecar.handlers.snmp.wire import MOST_MESSAGES, PROBATION, SOCKET_SECONDS
 from pillion_sidecar.protocols.snmp import AuthProtocol, Notification, SNMPOptions, SNMPVersion
 from pillion_sidecar.testing import FakeTime
 from support.protocol_peers import AMPLE, BIG, TIMEOUT, Attempt, destination, registry
@@ -245,6 +256,69 @@ async def test_without_its_credentials_a_destination_is_held(
     async with handling(fake_time, "snmp://localhost", **chosen) as handler:
         told = await Attempt(handler, fake_time).outcome()
     assert (told.result, told.hold) == (DeliveryResult.FATAL_ERROR, HoldCause.CREDENTIALS)
+
+
+async def test_without_an_engine_id_the_receiver_has_nothing(fake_time: FakeTime) -> None:
+    given = {
+        "credentials": Credentials(snmp=SNMPCredentials(user=USER)),
+        "options": SNMPOptions(),
+        "timeout_seconds": TIMEOUT,
+    }
+    async with (
+        receiving(answers=False) as receiver,
+        handling(fake_time, receiver.url, **given) as handler,
+    ):
+        attempt = Attempt(handler, fake_time, alert(Message="planted"))
+        await receiver.arrived.wait()
+        fake_time.advance(TIMEOUT)
+        (told,) = attempt.told
+    assert told.result is DeliveryResult.ERROR
+    assert told.detail == "timed out after 30 s before the receiver had the notification"
+    # It was asked only.
+    (question,) = receiver.received
+    assert len(question) < 80
+    assert b"planted" not in question
+
+
+@dataclass(slots=True)
+class Reporting:
+    """A receiver of v3 whose engine ID is another one in each report."""
+
+    number: int = 0
+
+    def report(self, question: bytes) -> bytes:
+        self.number += 1
+        whole = Reader(Reader(question).read(SEQUENCE))
+        whole.integer()
+        asked = Reader(whole.read(SEQUENCE)).integer()
+        value = sequence(object_identifier("1.3.6.1.6.3.15.1.1.4.0"), integer(self.number))
+        pdu = encode(REPORT, integer(asked) + integer(0) + integer(0) + encode(SEQUENCE, value))
+        nothing, engine = octets(b""), octets(self.number.to_bytes(8))
+        header = sequence(integer(asked), integer(65507), octets(b"\0"), integer(3))
+        parameters = sequence(engine, integer(1), integer(1), nothing, nothing, nothing)
+        return sequence(integer(3), header, octets(parameters), sequence(engine, nothing, pdu))
+
+
+async def test_reports_without_end_are_an_error(fake_time: FakeTime) -> None:
+    given = {
+        "credentials": Credentials(snmp=SNMPCredentials(user=USER)),
+        "options": SNMPOptions(),
+    }
+    reporting = Reporting()
+    async with (
+        receiving(answers=False) as receiver,
+        handling(fake_time, receiver.url, **given) as handler,
+    ):
+        attempt = Attempt(handler, fake_time)
+        while not attempt.told:
+            await receiver.arrived.wait()
+            receiver.arrived.clear()
+            receiver.send(reporting.report(receiver.received[-1]), receiver.peers[-1])
+            await turns(20)
+    (told,) = attempt.told
+    assert told.result is DeliveryResult.ERROR
+    assert "it sends reports without end" in told.detail
+    assert len(receiver.received) == MOST_MESSAGES
 
 
 async def test_what_is_no_instance_is_fatal(fake_time: FakeTime) -> None:

@@ -350,3 +350,19 @@ async def test_a_changed_passphrase_is_used_and_nothing_is_lost(tmp_path: Path) 
     identifiers = [one["PILLION-MIB::pillionIdentifier.0"] for one in received]
     assert identifiers == ["a-1", "a-2", "a-3"]
     assert {one["PILLION-MIB::pillionSeverity.0"] for one in received} == {"major"}
+
+
+@pytest.mark.timeout(60)
+async def test_two_sockets_may_ask_for_the_engine_at_once(
+    fake_time: FakeTime, tmp_path: Path
+) -> None:
+    async with snmptrapd(tmp_path) as trapd, registry(fake_time, None) as made:
+        handler = handler_of(made, trapd.url, credentials())
+        told = await asyncio.gather(
+            *(deliver(handler, fake_time, f"i-{number}") for number in range(5))
+        )
+        handler.close()
+        assert {one.detail for one in told} == {""}
+        shown = await trapd.notifications(5)
+    identifiers = {one["PILLION-MIB::pillionIdentifier.0"] for one in shown}
+    assert identifiers == {f"i-{number}" for number in range(5)}

@@ -76,9 +76,9 @@ class Security(Protocol):
     def open(self, message: bytes, number: int) -> Answer:
         """Return the answer to the message with ``number``. Raises BERError for what is none."""
 
-    def learn(self, report: Answer) -> str | None:
+    def learn(self, report: Answer, *, of_question: bool) -> str | None:
         """Return why the receiver refused the message; None: it can be sent again, as something
-        was learned."""
+        was learned. ``of_question``: the message asked only."""
 
 
 def make_pdu(tag: int, number: int, bindings: bytes) -> bytes:
@@ -118,5 +118,5 @@ class CommunitySecurity:
             raise BERError("it answers something else")
         return answer
 
-    def learn(self, report: Answer) -> str | None:
+    def learn(self, report: Answer, *, of_question: bool) -> str | None:
         return "a report, which v2c does not have"

@@ -221,7 +221,7 @@ class UserSecurity:
             raise BERError("it is not signed and encrypted as the message was")
         return answer
 
-    def learn(self, report: Answer) -> str | None:
+    def learn(self, report: Answer, *, of_question: bool) -> str | None:
         if report.first == _NOT_IN_TIME and report.is_authentic:
             return None
         known = b"" if self._engine is None else self._engine.identifier
@@ -229,6 +229,9 @@ class UserSecurity:
             if not SHORTEST_ENGINE <= len(report.engine) <= LONGEST_ENGINE:
                 return f"it told an engine ID of {len(report.engine)} bytes"
             self._engine = _Engine(report.engine, self._user, PeerTime(self._clock))
+            return None
+        if report.first == _UNKNOWN_ENGINE and of_question:
+            # Another socket was told just before.
             return None
         return _REFUSALS.get(report.first, "for a reason that is not known here")
 

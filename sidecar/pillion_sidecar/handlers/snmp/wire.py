@@ -98,8 +98,8 @@ class SNMPWire(RequestWire, asyncio.DatagramProtocol):
         if answer.tag != REPORT:
             self._answered(answer.error_status)
             return
-        self._is_handed_over = False
-        refusal = self._security.learn(answer)
+        of_question, self._is_handed_over = not self._is_handed_over, False
+        refusal = self._security.learn(answer, of_question=of_question)
         if refusal is None and self._messages < MOST_MESSAGES:
             self._send_message()
         else:
