@@ -301,7 +301,7 @@ def _combinations() -> Iterator[dict[str, Any]]:
         {"url": "http://a/", "tls": {}},
         {"url": "http://a/", "credentials": _TOKEN},
         {"protocol": "cim-xml"},
-        {"protocol": "SNMP"},
+        {"protocol": "Gopher"},
         {"protocol": ""},
         {"maxInFlight": 2},
         {"maxInFlight": 2, "ordering": "Destination"},
