@@ -7,6 +7,8 @@ measurement has a deliverer of its own, in turns. Ratios are within one round; t
 """
 
 import argparse
+import asyncio
+import socket
 import statistics
 import subprocess
 import sys
@@ -18,8 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nats
+
 from benchmarks.bench_end_to_end import line
 from support.bench import Sidecar, nginx, report, resource, sidecar, write_resources
+from support.broker_programs import MOSQUITTO, NATS_SERVER, free_port
 
 SECRET = {
     "apiVersion": "v1",
@@ -52,6 +57,9 @@ class Place:
     #: Takes syslog messages, and keeps none.
     syslog_port: int
     folder: Path
+    #: Of real brokers; 0: it is not installed.
+    nats_port: int = 0
+    mqtt_port: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,9 +96,21 @@ def subjects(place: Place) -> Iterator[Subject]:
     folder = place.folder / "files"
     folder.mkdir(exist_ok=True)
     yield Subject("File", 1.0, file, options=("--delivery-folder", str(folder)))
+    yield from of_brokers(place)
     plug_in = {"protocol": "Plugin", "destination": "plugin://bench"}
     command = f"bench={sys.executable} {place.folder / 'plugin.py'}"
     yield Subject("A plug-in in Python", 0.15, plug_in, ("--plugin", command), cpu_goal=1.5)
+
+
+def of_brokers(place: Place) -> Iterator[Subject]:
+    if place.nats_port:
+        nats = {"protocol": "NATS", "destination": f"nats://127.0.0.1:{place.nats_port}"}
+        yield Subject("NATS", 0.5, {**nats, "nats": {"subject": "bench.a"}})
+        core = {"subject": "core", "delivery": "Core"}
+        yield Subject("NATS without a stream", 0.5, {**nats, "nats": core})
+    if place.mqtt_port:
+        mqtt = {"protocol": "MQTT", "destination": f"mqtt://127.0.0.1:{place.mqtt_port}"}
+        yield Subject("MQTT", 0.5, {**mqtt, "mqtt": {"topic": "bench"}})
 
 
 @dataclass(frozen=True)
@@ -165,12 +185,69 @@ def receivers(folder: Path) -> Iterator[Place]:
     with (
         nginx(folder) as http_port,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sink,
+        nats_server(folder) as nats_port,
+        mosquitto(folder) as mqtt_port,
     ):
         try:
             assert sink.stdout is not None
-            yield Place(http_port, int(sink.stdout.readline()), folder)
+            yield Place(http_port, int(sink.stdout.readline()), folder, nats_port, mqtt_port)
         finally:
             sink.kill()
+
+
+@contextmanager
+def nats_server(folder: Path) -> Iterator[int]:
+    """With a stream on disk. Yields its port; 0 without the program."""
+    if NATS_SERVER is None:
+        yield 0
+        return
+    port = free_port()
+    command = [NATS_SERVER, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder / "js")]
+    with broker(command, port):
+        asyncio.run(add_stream(port))
+        yield port
+
+
+async def add_stream(port: int) -> None:
+    client = await nats.connect(f"nats://127.0.0.1:{port}")
+    await client.jetstream().add_stream(name="bench", subjects=["bench.>"])
+    await client.close()
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[int]:
+    """Yields its port; 0 without the program."""
+    if MOSQUITTO is None:
+        yield 0
+        return
+    port = free_port()
+    file = folder / "mosquitto.conf"
+    file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n", encoding="utf-8")
+    with broker([MOSQUITTO, "-c", str(file)], port):
+        yield port
+
+
+@contextmanager
+def broker(command: Sequence[str], port: int) -> Iterator[None]:
+    """Run it while the context lasts, which begins when it listens."""
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=null, stderr=null) as process:
+        try:
+            patience = time.perf_counter() + 30
+            while not listens(port):
+                assert time.perf_counter() < patience, f"{command[0]} does not listen"
+                time.sleep(0.05)
+            yield
+        finally:
+            process.terminate()
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -24,12 +24,14 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler
 from pillion_sidecar.handlers.appending import append
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.protocols.mqtt import MQTTOptions
+from pillion_sidecar.protocols.nats import NATSOptions
 from pillion_sidecar.protocols.snmp import SNMPOptions, SNMPVersion
 from pillion_sidecar.protocols.syslog import SyslogOptions
 from pillion_sidecar.protocols.webhook import WebhookOptions
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
-from support import snmp_receiver, syslog_listener
+from support import mqtt_broker, nats_server, snmp_receiver, syslog_listener
 from support.handlers import delivery, indication
 from support.http_listener import Peer as Connection
 from support.http_listener import listening as scripted
@@ -160,6 +162,35 @@ async def _hung_snmp(_: Path) -> AsyncIterator[Peer]:
         yield Peer(peer.url, peer.secrets, receiver.arrived)
 
 
+# Message brokers.
+
+
+@asynccontextmanager
+async def _good_nats(_: Path) -> AsyncIterator[Peer]:
+    async with nats_server.listening() as server:
+        yield _network_peer(server.url)
+
+
+@asynccontextmanager
+async def _hung_nats(_: Path) -> AsyncIterator[Peer]:
+    """It takes the message, and never acknowledges it."""
+    async with nats_server.listening(answer=None) as server:
+        yield replace(_network_peer(server.url), reached=server.reached)
+
+
+@asynccontextmanager
+async def _good_mqtt(_: Path) -> AsyncIterator[Peer]:
+    async with mqtt_broker.listening() as broker:
+        yield _network_peer(broker.url)
+
+
+@asynccontextmanager
+async def _hung_mqtt(_: Path) -> AsyncIterator[Peer]:
+    """It takes the message, and never acknowledges it."""
+    async with mqtt_broker.listening(answer=None) as broker:
+        yield replace(_network_peer(broker.url), reached=broker.reached)
+
+
 # Files.
 
 
@@ -251,6 +282,8 @@ ADAPTERS = {
             "options": SNMPOptions(version=SNMPVersion.V2C),
         },
     ),
+    "MQTT": Adapter(_good_mqtt, _hung_mqtt, given={"options": MQTTOptions(topic="alerts/cim")}),
+    "NATS": Adapter(_good_nats, _hung_nats, given={"options": NATSOptions(subject="alerts.cim")}),
     "File": Adapter(_good_file, _hung_file),
     "Plugin": Adapter(_good_plug_in, _hung_plug_in, grace=5.0),
 }

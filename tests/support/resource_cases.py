@@ -4,6 +4,7 @@ says. Unit tests put them to our own validation, cluster tests to a real API ser
 from collections.abc import Mapping
 from typing import Any
 
+from support.broker_cases import BROKER_CASES
 from support.deliverer_cases import DELIVERER_CASES
 from support.oauth2_cases import OAUTH2_CASES
 from support.proxy_cases import PROXY_CASES
@@ -386,7 +387,7 @@ _PROTOCOL_CASES = (
             ("File", "https://host", "file:///alerts.ndjson"),
         )
     ),
-    _form("has a path or a query", _SYSLOG, "syslog://host/a", "syslog://host:601/"),
+    _form("has a path or a query, which syslog", _SYSLOG, "syslog://host/a", "syslog://host:601/"),
     _form("names nothing", _FILE, "file:////etc", "file:///etc"),
     _form("names no file", _FILE, "file:///a/b", "file:///a.b"),
     _form("names no file", _FILE, "file:///alerts.1", "file:///alerts.1b"),
@@ -511,6 +512,7 @@ CASES = (
     *_SERVICE_CASES,
     *_DESTINATION_CASES,
     *_PROTOCOL_CASES,
+    *BROKER_CASES,
     *WEBHOOK_CASES,
     *OAUTH2_CASES,
     *PROXY_CASES,

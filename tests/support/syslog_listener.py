@@ -66,6 +66,15 @@ def frames(data: bytes) -> list[bytes]:
     return found
 
 
+def end_at_once(writer: asyncio.StreamWriter) -> None:
+    """End a connection before the event loop's next turn."""
+    descriptor = writer.get_extra_info("socket").fileno()
+    if descriptor >= 0:
+        with socket.socket(fileno=os.dup(descriptor)) as same, suppress(OSError):
+            same.shutdown(socket.SHUT_WR)
+    writer.close()
+
+
 class SyslogListener:
     """Keeps what it receives."""
 
@@ -79,12 +88,7 @@ class SyslogListener:
     def hang_up(self) -> None:
         """End all connections at once, before the event loop's next turn."""
         while self._writers:
-            writer = self._writers.pop()
-            descriptor = writer.get_extra_info("socket").fileno()
-            if descriptor >= 0:
-                with socket.socket(fileno=os.dup(descriptor)) as same, suppress(OSError):
-                    same.shutdown(socket.SHUT_WR)
-            writer.close()
+            end_at_once(self._writers.pop())
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

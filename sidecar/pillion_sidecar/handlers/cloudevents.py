@@ -75,6 +75,11 @@ def _attributes(class_name: str, source: str) -> bytes:
     return _encode(attributes)[:-1] + b","
 
 
+def kept_event(indication: Indication, selection: Selection | None, service_name: str) -> _Event:
+    """Kept. Raises as :func:`event_of` does."""
+    return indication.form(_RENDERED, selection, partial(event_of, indication, service_name))
+
+
 def render(event: _Event, delivery: Delivery) -> bytes:
     identifier = identifier_of(event.content, delivery)
     parts = [event.prefix, b'"id":', _encode(identifier)]
@@ -108,8 +113,7 @@ class CloudEventsHandler(PostHandler):
         self._service_name = service_name
 
     def read(self, indication: Indication, selection: Selection | None) -> _Event:
-        make = partial(event_of, indication, self._service_name)
-        return indication.form(_RENDERED, selection, make)
+        return kept_event(indication, selection, self._service_name)
 
     def render(self, delivery: Delivery) -> tuple[bytes, bytes]:
         return b"", render(self.read(delivery.indication, delivery.selection), delivery)

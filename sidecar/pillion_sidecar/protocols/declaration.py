@@ -82,7 +82,7 @@ class Protocol:
 
     @property
     def options_name(self) -> str:
-        # An acronym as a whole.
+        # NATS is nats, and CloudEvents is cloudEvents.
         return self.name.lower() if self.name.isupper() else self.name[0].lower() + self.name[1:]
 
     @property

@@ -386,7 +386,7 @@ SECURITY_RULES = (
         holds=_tls_is_used,
         field="tls",
         message="has no effect on a destination without TLS",
-        remedy="Write https:// in destination, or remove tls.",
+        remedy="Begin destination with a scheme that has TLS, such as https://, or remove tls.",
     ),
     Rule(
         cel="!has(self.credentials) || "
@@ -396,6 +396,7 @@ SECURITY_RULES = (
         holds=_credentials_stay_secret,
         field="credentials",
         message="would be sent unencrypted, since destination is without TLS",
-        remedy="Write https:// in destination. (Plain http may carry them to loopback only.)",
+        remedy="Begin destination with a scheme that has TLS, such as https://. (Without TLS they "
+        "may be sent to loopback only.)",
     ),
 )

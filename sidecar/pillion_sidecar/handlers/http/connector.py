@@ -22,6 +22,7 @@ from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, NetworkTarget
+from pillion_sidecar.handlers.http.wire import RequestWire
 from pillion_sidecar.handlers.resolver import ResolutionError
 
 # The attempt's deadline cancels the handshake before this.
@@ -264,6 +265,9 @@ class Connector:
             if self._tls is None:
                 await loop.create_connection(lambda: wire, sock=sock)
                 return
+            if isinstance(wire, RequestWire):
+                stage(f"waiting for {place} before TLS")
+                await wire.before_tls(sock)
             stage(f"shaking hands (TLS) with {place}")
             await loop.create_connection(
                 lambda: wire,

@@ -3,6 +3,8 @@ delivery, so it uses plain attributes and flags, evaluated after the parser has 
 
 import asyncio
 import fcntl
+import select
+import socket
 import ssl
 import sys
 import termios
@@ -24,6 +26,7 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 
 _REMEMBERED_BYTES = 1024
+_ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _MAJOR_VERSION, _ONE = len(b"HTTP/"), ord("1")
 
 
@@ -45,6 +48,10 @@ class RequestWire(asyncio.BaseProtocol):
         self._owner: WireOwner | None = owner
         self._transport: asyncio.Transport | None = None
         self._flushed = True
+
+    async def before_tls(self, sock: socket.socket) -> None:
+        """Exchange what precedes the TLS handshake, on the connected socket. Raises ConnectError
+        and OSError."""
 
     def send(self, request: bytes) -> None:
         raise NotImplementedError
@@ -108,6 +115,17 @@ def queued_bytes(transport: asyncio.Transport) -> int | None:
     except OSError:
         return None
     return int.from_bytes(queued, sys.byteorder)
+
+
+def has_ended(transport: asyncio.Transport) -> bool:
+    """Whether the peer has closed or broken the connection, also if the event loop has not told
+    yet."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(sock.fileno(), _ENDED)
+    return bool(poll.poll(0))
 
 
 class Wire(RequestWire, asyncio.BufferedProtocol):

@@ -2,7 +2,6 @@
 it: then the listener's system has the message, whether or not its program has read it."""
 
 import asyncio
-import select
 import socket
 import ssl
 import struct
@@ -10,7 +9,7 @@ import struct
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner, queued_bytes
+from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner, has_ended, queued_bytes
 
 #: No event reports an acknowledgement. So many turns of the event loop look for it, then a timer,
 #: whose seconds double.
@@ -24,7 +23,6 @@ LOOKS = 2
 PROBATION = 0.25
 #: A close that discards what is not sent yet.
 _DISCARDING = struct.pack("ii", 1, 0)
-_ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _CLOSED = "the listener closed the connection"
 
 
@@ -56,7 +54,7 @@ class SyslogWire(RequestWire, asyncio.Protocol):
         assert transport is not None
         self._busy = True
         self._looks = self._seen = 0
-        if _has_ended(transport):
+        if has_ended(transport):
             self._ended(_CLOSED, untaken=True)
             return
         transport.write(request)
@@ -117,7 +115,7 @@ class SyslogWire(RequestWire, asyncio.Protocol):
     def _look(self) -> None:
         self._timer = None
         transport = self._transport
-        if not self._busy or transport is None or _has_ended(transport):
+        if not self._busy or transport is None or has_ended(transport):
             # eof_received or connection_lost tells.
             return
         self._looks += 1
@@ -149,14 +147,3 @@ class SyslogWire(RequestWire, asyncio.Protocol):
         return Failure(
             DeliveryResult.POST_DELIVERY_ERROR, f"{reason}; the listener may have the message"
         )
-
-
-def _has_ended(transport: asyncio.Transport) -> bool:
-    """Whether the peer has closed or broken the connection, also if the event loop has not told
-    yet."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or sock.fileno() < 0:
-        return True
-    poll = select.poll()
-    poll.register(sock.fileno(), _ENDED)
-    return bool(poll.poll(0))

@@ -1,0 +1,1 @@
+"""What the handlers of message brokers share."""

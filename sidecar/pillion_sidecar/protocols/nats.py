@@ -1,0 +1,59 @@
+"""NATS: CloudEvents as messages of a subject, stored by JetStream or passed on."""
+
+from enum import StrEnum
+
+from pillion_sidecar.fields import declared, resource, text_matching
+from pillion_sidecar.protocols.declaration import Protocol, Scheme, URLForm
+
+#: Of a subject; no wildcard.
+_FIRST = "[!-#%-)+,/-=?-~-]"
+_TOKEN = "[!-)+,/-=?-~-]+"
+
+
+class NATSDelivery(StrEnum):
+    JETSTREAM = "JetStream"
+    CORE = "Core"
+
+
+@resource
+class NATSOptions:
+    subject: str = declared(
+        type=text_matching(
+            rf"{_FIRST}({_TOKEN})?(\.{_TOKEN})*",
+            max_length=255,
+            message="is not a subject that can be published to",
+            remedy="Write words of printable ASCII with '.' between them, without '*' and '>', "
+            "and without '$' at the start.",
+        ),
+        description="The subject of all messages.",
+    )
+    delivery: NATSDelivery = declared(
+        default=NATSDelivery.JETSTREAM,
+        description="What success is. JetStream: a stream has stored the message. Core: the server "
+        "has received it; nobody tells whether there was a subscriber.",
+    )
+    tls_first: bool = declared(
+        default=False,
+        description="Whether the TLS handshake comes before all else, as a server with "
+        "handshake_first wants it.",
+    )
+
+
+PROTOCOL = Protocol(
+    name="NATS",
+    summary="one CloudEvent as a message (NATS, JetStream)",
+    manual="For NATS servers and JetStream. Each delivery is one message with one event in "
+    "structured mode; [what is sent](../listeners.md#nats-messages) and what counts as success.",
+    schemes=(Scheme("nats", 4222, is_secure=False), Scheme("tls", 4222, is_secure=True)),
+    handler="pillion_sidecar.handlers.nats.handler:create_handler",
+    url_forms=(
+        URLForm(
+            regex="[^/]*//[^/?]*/?",
+            message="has a path or a query, which NATS does not have",
+            remedy="Write tls://host:port only, and the subject in nats.subject.",
+        ),
+    ),
+    level=3,
+    options=NATSOptions,
+    options_required=True,
+)
