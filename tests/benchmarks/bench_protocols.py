@@ -23,8 +23,11 @@ from typing import Any
 import nats
 
 from benchmarks.bench_end_to_end import line
+from pillion_testbed.control_plane import free_ports
+from pillion_testbed.kafka import Node, jars, open_node
 from support.bench import Sidecar, nginx, report, resource, sidecar, write_resources
 from support.broker_programs import MOSQUITTO, NATS_SERVER, free_port
+from support.kafka_topics import create_topic
 
 SECRET = {
     "apiVersion": "v1",
@@ -47,6 +50,7 @@ while True:
 COUNT = 5_000
 LINES = 250
 BASE = "CloudEvents"
+TOPIC = "bench"
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class Place:
     #: Of real brokers; 0: it is not installed.
     nats_port: int = 0
     mqtt_port: int = 0
+    #: A broker with a topic; None: Kafka is not there.
+    kafka_port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,9 @@ def subjects(place: Place) -> Iterator[Subject]:
     yield Subject("StandardWebhooks", 0.8, signed)
     syslog = {"protocol": "Syslog", "destination": f"syslog://127.0.0.1:{place.syslog_port}"}
     yield Subject("Syslog", 0.8, syslog)
+    if place.kafka_port is not None:
+        kafka = {"protocol": "Kafka", "destination": f"kafka://localhost:{place.kafka_port}"}
+        yield Subject("Kafka", 0.5, {**kafka, "kafka": {"topic": TOPIC}})
     file = {"protocol": "File", "destination": "file:///bench.ndjson"}
     folder = place.folder / "files"
     folder.mkdir(exist_ok=True)
@@ -184,13 +193,15 @@ def receivers(folder: Path) -> Iterator[Place]:
     command = [sys.executable, "-c", SINK]
     with (
         nginx(folder) as http_port,
+        kafka(folder) as kafka_port,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sink,
         nats_server(folder) as nats_port,
         mosquitto(folder) as mqtt_port,
     ):
         try:
             assert sink.stdout is not None
-            yield Place(http_port, int(sink.stdout.readline()), folder, nats_port, mqtt_port)
+            syslog_port = int(sink.stdout.readline())
+            yield Place(http_port, syslog_port, folder, nats_port, mqtt_port, kafka_port)
         finally:
             sink.kill()
 
@@ -248,6 +259,24 @@ def listens(port: int) -> bool:
     except ConnectionRefusedError:
         return False
     return True
+
+
+def kafka(folder: Path) -> Iterator[int | None]:
+    """Run Apache Kafka where it is cached; its port."""
+    if not jars().exists():
+        print("Kafka is missing: python -m pillion_testbed.kafka fetches it", file=sys.stderr)
+        yield None
+        return
+    port, controller = free_ports(2)
+    node = Node(folder, open_node(port, controller))
+    node.format({})
+    running = node.start()
+    try:
+        asyncio.run(create_topic(port, TOPIC))
+        yield port
+    finally:
+        running.stop()
+        node.close()
 
 
 def main() -> int:

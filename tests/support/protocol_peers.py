@@ -24,6 +24,7 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler
 from pillion_sidecar.handlers.appending import append
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.protocols.kafka import KafkaOptions
 from pillion_sidecar.protocols.mqtt import MQTTOptions
 from pillion_sidecar.protocols.nats import NATSOptions
 from pillion_sidecar.protocols.snmp import SNMPOptions, SNMPVersion
@@ -36,6 +37,7 @@ from support.handlers import delivery, indication
 from support.http_listener import Peer as Connection
 from support.http_listener import listening as scripted
 from support.http_listener import ok
+from support.kafka_broker import HANG, TOPIC, broking
 from support.listening import listening
 
 #: Fake seconds of a turn in which a peer may answer.
@@ -144,6 +146,23 @@ async def _hung_syslog(_: Path) -> AsyncIterator[Peer]:
             accepting.cancel()
             for connection in accepted:
                 connection.close()
+
+
+# Kafka.
+
+
+@asynccontextmanager
+async def _good_kafka(_: Path) -> AsyncIterator[Peer]:
+    async with broking() as broker:
+        yield _network_peer(broker.url)
+
+
+@asynccontextmanager
+async def _hung_kafka(_: Path) -> AsyncIterator[Peer]:
+    async with broking() as broker:
+        broker.script += [HANG] * 10
+        secrets = (broker.url, "localhost", "127.0.0.1", str(broker.port))
+        yield Peer(broker.url, secrets, reached=broker.reached)
 
 
 # SNMP.
@@ -274,6 +293,7 @@ ADAPTERS = {
     "Syslog": Adapter(
         _good_syslog, _hung_syslog, given={"options": SyslogOptions(max_bytes=2 * len(BIG))}
     ),
+    "Kafka": Adapter(_good_kafka, _hung_kafka, given={"options": KafkaOptions(topic=TOPIC)}),
     "SNMP": Adapter(
         _good_snmp,
         _hung_snmp,

@@ -6,6 +6,7 @@ from typing import Any
 
 from support.broker_cases import BROKER_CASES
 from support.deliverer_cases import DELIVERER_CASES
+from support.kafka_cases import KAFKA_CASES
 from support.oauth2_cases import OAUTH2_CASES
 from support.proxy_cases import PROXY_CASES
 from support.resource_rules import Case
@@ -513,6 +514,7 @@ CASES = (
     *_DESTINATION_CASES,
     *_PROTOCOL_CASES,
     *BROKER_CASES,
+    *KAFKA_CASES,
     *WEBHOOK_CASES,
     *OAUTH2_CASES,
     *PROXY_CASES,

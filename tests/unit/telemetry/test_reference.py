@@ -23,6 +23,9 @@ def _logged(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.keyword) or node.arg != "extra":
             continue
+        if isinstance(node.value, ast.Constant):
+            # A protocol's extra of the distribution.
+            continue
         assert isinstance(node.value, ast.Dict), "extra is not written out: no test can read it"
         keys = [key.value for key in node.value.keys if isinstance(key, ast.Constant)]
         values = dict(zip(keys, node.value.values, strict=True))

@@ -1,0 +1,1 @@
+"""Kafka: a small producer. aiokafka encodes and decodes; connections are Pillion's."""

@@ -1,0 +1,183 @@
+"""One connection to a broker: authenticates, then writes a request and reads its answer, both with
+their length in front."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Generator
+from typing import TypeAlias
+
+from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
+from pillion_sidecar.handlers.errors import HandlerError
+from pillion_sidecar.handlers.http.exchange import Failure
+from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner, has_ended, queued_bytes
+
+#: Maximum bytes of an answer. 10,000 partitions are half of it.
+ANSWER_LIMIT = 1024 * 1024
+LENGTH_BYTES = 4
+#: The beginning of what a server says to a client without TLS; no length has it.
+_TLS_ALERT = b"\x15\x03"
+_CLOSED = "the broker closed the connection"
+
+
+class AuthenticationError(HandlerError):
+    """The broker does not accept the credentials. The text says why, and has no secret."""
+
+
+class AnswerError(HandlerError):
+    """An answer is not what the protocol says."""
+
+
+#: Yields requests of a new connection, and gets their answers. Raises AuthenticationError and
+#: AnswerError.
+Authentication: TypeAlias = Generator[bytes, bytes, None]
+
+
+class KafkaWire(RequestWire, asyncio.Protocol):
+    __slots__ = ("_authentication", "_busy", "_handed_over", "_received", "_request")
+
+    def __init__(
+        self,
+        *,
+        owner: WireOwner,
+        authentication: Authentication | None,
+        handed_over: Callable[[], None],
+    ) -> None:
+        """``handed_over`` is called when a request is written."""
+        super().__init__(owner)
+        self._authentication = authentication
+        self._handed_over = handed_over
+        self._busy = False
+        self._request = b""
+        self._received = bytearray()
+
+    # Calls by the owner.
+
+    def send(self, request: bytes) -> None:
+        assert self._transport is not None
+        self._busy = True
+        self._request = request
+        if has_ended(self._transport):
+            self._ended(_CLOSED, untaken=True)
+        elif self._authentication is None:
+            self._write_request()
+        else:
+            self._authenticate(None)
+
+    def close(self) -> None:
+        self._owner = None
+        self._busy = False
+        self._request = b""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            # See Wire.close.
+            if not transport.is_closing():
+                transport.close()
+            transport.abort()
+
+    def give_up(self, reason: str) -> Failure:
+        failure = self._failure(reason, untaken=not self._flushed)
+        self.close()
+        return failure
+
+    # asyncio.Protocol.
+
+    def data_received(self, data: bytes) -> None:
+        if not self._busy:
+            # Nobody asked.
+            self._lost(None, untaken=False)
+            return
+        received = self._received
+        received += data
+        if len(received) < LENGTH_BYTES:
+            return
+        end = LENGTH_BYTES + int.from_bytes(received[:LENGTH_BYTES], "big")
+        if received.startswith(_TLS_ALERT):
+            self._refuse("the broker expects TLS (kafkas://)")
+        elif end > ANSWER_LIMIT:
+            self._refuse(f"its answer has more than {ANSWER_LIMIT} bytes")
+        elif len(received) > end:
+            self._refuse("it answers more than it was asked")
+        elif len(received) == end:
+            answer = bytes(received[LENGTH_BYTES:])
+            received.clear()
+            self._answered(answer)
+
+    def eof_received(self) -> None:
+        if self._transport is not None:
+            # The peer's FIN acknowledges all that it received.
+            untaken = not self._flushed or bool(queued_bytes(self._transport))
+            self._ended(_CLOSED, untaken=untaken)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # A request that is not completely written cannot be read.
+        untaken = not self._flushed
+        if isinstance(exc, ssl.SSLError):
+            reason = f"TLS: {(exc.reason or 'error').replace('_', ' ').lower()}"
+            # The broker refuses the client's certificate.
+            untaken = untaken or "ALERT" in (exc.reason or "")
+        elif isinstance(exc, OSError):
+            reason = f"the connection broke: {exc.strerror or exc}"
+        else:
+            reason = "the connection was closed"
+        self._ended(reason, untaken=untaken)
+
+    # A request and its answer.
+
+    def _authenticate(self, answer: bytes | None) -> None:
+        authentication = self._authentication
+        assert authentication is not None
+        try:
+            request = next(authentication) if answer is None else authentication.send(answer)
+        except StopIteration:
+            self._authentication = None
+            self._write_request()
+        except AuthenticationError as error:
+            hold = HoldCause.CREDENTIALS
+            self._lost(Failure(DeliveryResult.FATAL_ERROR, str(error), hold=hold), untaken=False)
+        except AnswerError as error:
+            self._lost(Failure(DeliveryResult.ERROR, str(error)), untaken=False)
+        else:
+            self._write(request)
+
+    def _write_request(self) -> None:
+        request, self._request = self._request, b""
+        self._handed_over()
+        self._write(request)
+
+    def _write(self, request: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(request)
+        if self._transport.is_closing():
+            # connection_lost follows: the first write failed at once, and nothing was sent.
+            self._flushed = False
+
+    def _answered(self, answer: bytes) -> None:
+        if self._authentication is not None:
+            self._authenticate(answer)
+            return
+        owner = self._owner
+        assert owner is not None
+        self._busy = False
+        owner.wire_answered(0, (), answer, keep=True)
+
+    def _ended(self, reason: str, *, untaken: bool) -> None:
+        self._lost(self._failure(reason, untaken=untaken) if self._busy else None, untaken=untaken)
+
+    def _refuse(self, reason: str) -> None:
+        """End the connection for an answer that is none."""
+        may_have = self._authentication is None
+        result = DeliveryResult.POST_DELIVERY_ERROR if may_have else DeliveryResult.ERROR
+        self._lost(Failure(result, reason), untaken=False)
+
+    def _failure(self, reason: str, *, untaken: bool) -> Failure:
+        if self._authentication is not None:
+            return Failure(DeliveryResult.ERROR, f"{reason} during the authentication")
+        if untaken:
+            return Failure(DeliveryResult.ERROR, f"{reason} before it had the request")
+        return Failure(DeliveryResult.POST_DELIVERY_ERROR, f"{reason} without an answer")
+
+    def _lost(self, failure: Failure | None, *, untaken: bool) -> None:
+        owner = self._owner
+        self.close()
+        if owner is not None:
+            owner.wire_lost(failure, untaken=untaken)
