@@ -8,7 +8,7 @@ counts. A NAME is one of :data:`WORDS`, or a property, which begins with a capit
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -99,8 +99,20 @@ class Template:
 
 def parse_template(text: str) -> Template:
     """Raises TemplateError."""
+    return _template(_parts(_parsed(text), "", DEEPEST))
+
+
+def parse_text(text: str) -> Template:
+    """Parse a text with placeholders; the template is one JSON text. Raises TemplateError."""
+    parts = list(_text_parts(text, "the text"))
+    if isinstance(parts[0], Placeholder):
+        raise TemplateError("the text has json:, whose value is no text", "Remove json:.")
+    return _template(parts)
+
+
+def _template(found: Iterable[bytes | Placeholder]) -> Template:
     parts: list[bytes | Placeholder] = []
-    for part in _parts(_parsed(text), "", DEEPEST):
+    for part in found:
         if isinstance(part, bytes) and parts and isinstance(parts[-1], bytes):
             parts[-1] += part
         else:

@@ -43,13 +43,6 @@ def _usual(of: JSON, options: str, plain: str) -> Iterator[Case]:
         {"protocol": "CloudEvents", "destination": "https://host"},
     )
     secret = {"secretRef": {"name": "a"}}
-    for kind, value in (("apiKey", secret), ("signing", {"secretRefs": [{"name": "a"}]})):
-        yield _case(
-            "credentials",
-            f"holds {kind}, which {name}",
-            {**of, "credentials": {kind: value}},
-            {**of, "credentials": {"basic": secret}},
-        )
     yield _case(
         "credentials",
         "would be sent unencrypted",

@@ -57,19 +57,6 @@ KAFKA_CASES = (
         {},
     ),
     *(
-        _case(
-            "credentials",
-            f"holds {kind}, which Kafka",
-            {"credentials": {kind: value}},
-            {"credentials": {"basic": _SECRET}},
-        )
-        for kind, value in (
-            ("bearer", _SECRET),
-            ("apiKey", _SECRET),
-            ("signing", {"secretRefs": [{"name": "a"}]}),
-        )
-    ),
-    *(
         _option("topic", "is no name of a topic", {"topic": wrong}, {"topic": right})
         for wrong, right in (("a/b", "a.b-c_D"), ("..", "..a"), ("a\r\nb", ".a"))
     ),

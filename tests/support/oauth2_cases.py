@@ -6,12 +6,6 @@ from support.resources import JSON
 _EVENTS: JSON = {"destination": "https://host/", "protocol": "CloudEvents"}
 _CLIENT: JSON = {"tokenURL": "https://id.example/token", "secretRef": {"name": "a"}}
 _BASIC: JSON = {"basic": {"secretRef": {"name": "a"}}}
-_OTHERS: tuple[JSON, ...] = (
-    {"destination": "plugin://a", "protocol": "Plugin"},
-    {"protocol": "Syslog", "destination": "syslogs://host"},
-    # A written URL of a file would break the rule about TLS, too.
-    {"protocol": "File", "destinationFrom": {"secretKeyRef": {"name": "a"}}},
-)
 
 
 def _case(field: str, says: str, refused: JSON, mended: JSON) -> Case:
@@ -36,15 +30,6 @@ def _url(says: str, refused: str, mended: str) -> Case:
 
 
 OAUTH2_CASES = (
-    *(
-        _case(
-            "credentials",
-            f"holds oauth2, which {of['protocol']} cannot",
-            {**of, "credentials": {"oauth2": _CLIENT}},
-            of,
-        )
-        for of in _OTHERS
-    ),
     _case(
         "credentials",
         "holds more than one",

@@ -27,12 +27,13 @@ from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.protocols.kafka import KafkaOptions
 from pillion_sidecar.protocols.mqtt import MQTTOptions
 from pillion_sidecar.protocols.nats import NATSOptions
+from pillion_sidecar.protocols.smtp import SMTPOptions, StartTLS
 from pillion_sidecar.protocols.snmp import SNMPOptions, SNMPVersion
 from pillion_sidecar.protocols.syslog import SyslogOptions
 from pillion_sidecar.protocols.webhook import WebhookOptions
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
-from support import mqtt_broker, nats_server, snmp_receiver, syslog_listener
+from support import mail_server, mqtt_broker, nats_server, snmp_receiver, syslog_listener
 from support.handlers import delivery, indication
 from support.http_listener import Peer as Connection
 from support.http_listener import listening as scripted
@@ -48,6 +49,11 @@ AMPLE = 1_000_000.0
 TIMEOUT = 30.0
 LONG = 3600.0
 PLUG_INS = ("good", "stuck")
+MAIL = SMTPOptions(
+    sender="pillion@station.example",
+    recipients=("on-call@ops.example",),
+    start_tls=StartTLS.NONE,
+)
 SCHEMA = load_schema()
 #: No peer's system acknowledges so much unread.
 BIG = b'{"class":"CIM_AlertIndication","properties":{"AlertType":5,"Description":"%b"}}' % (
@@ -210,6 +216,46 @@ async def _hung_mqtt(_: Path) -> AsyncIterator[Peer]:
         yield replace(_network_peer(broker.url), reached=broker.reached)
 
 
+# E-mail.
+
+
+@asynccontextmanager
+async def _good_smtp(_: Path) -> AsyncIterator[Peer]:
+    async with mail_server.serving() as server:
+        yield _network_peer(server.url)
+
+
+@asynccontextmanager
+async def _hung_smtp(_: Path) -> AsyncIterator[Peer]:
+    """It takes the message and does not answer."""
+    peers: list[Peer] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(b"220 mail.example\r\n")
+            while (line := await reader.readline()) != b".\r\n" and line:
+                if line[:4] in (b"EHLO", b"MAIL", b"RCPT"):
+                    writer.write(b"250 OK\r\n")
+                elif line[:4] == b"DATA":
+                    writer.write(b"354 Go on\r\n")
+                    peers[0].reached.set()
+            await reader.read()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    peers.append(_network_peer(f"smtp://localhost:{server.sockets[0].getsockname()[1]}"))
+    try:
+        yield peers[0]
+    finally:
+        server.close()
+        await server.wait_closed()
+        for _turn in range(20):
+            await asyncio.sleep(0)
+
+
 # Files.
 
 
@@ -305,6 +351,7 @@ ADAPTERS = {
     "MQTT": Adapter(_good_mqtt, _hung_mqtt, given={"options": MQTTOptions(topic="alerts/cim")}),
     "NATS": Adapter(_good_nats, _hung_nats, given={"options": NATSOptions(subject="alerts.cim")}),
     "File": Adapter(_good_file, _hung_file),
+    "SMTP": Adapter(_good_smtp, _hung_smtp, given={"options": MAIL}),
     "Plugin": Adapter(_good_plug_in, _hung_plug_in, grace=5.0),
 }
 

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from support.broker_cases import BROKER_CASES
+from support.credential_cases import CREDENTIAL_CASES
 from support.deliverer_cases import DELIVERER_CASES
 from support.kafka_cases import KAFKA_CASES
+from support.mail_cases import MAIL_CASES
 from support.oauth2_cases import OAUTH2_CASES
 from support.proxy_cases import PROXY_CASES
 from support.resource_rules import Case
@@ -199,16 +201,6 @@ def _scheme(protocol: str, refused: str, mended: str) -> Case:
     )
 
 
-def _no_credentials(kind: str) -> Case:
-    plugin = {"protocol": "Plugin", "destination": "plugin://a/"}
-    return _destination(
-        "credentials",
-        f"holds {kind}, which Plugin cannot send",
-        {**plugin, "credentials": {kind: {"secretRef": {"name": "a"}}}},
-        plugin,
-    )
-
-
 _PLUGIN_CASES = (
     _destination(
         "destination",
@@ -219,8 +211,6 @@ _PLUGIN_CASES = (
     _scheme("CIM-XML", "plugin://a", "http://a"),
     _scheme("CloudEvents", "plugin://a", "http://a"),
     _scheme("Plugin", "http://a", "plugin://a"),
-    _no_credentials("basic"),
-    _no_credentials("bearer"),
 )
 
 _DESTINATION_CASES = (
@@ -362,11 +352,6 @@ def _form(says: str, of: JSON, refused: str, mended: str) -> Case:
     )
 
 
-def _cannot_send(of: JSON, kind: str) -> Case:
-    secret = {"credentials": {kind: {"secretRef": {"name": "a"}}}}
-    return _destination("credentials", f"holds {kind}, which {of['protocol']}", secret, {}, of=of)
-
-
 def _syslog(field: str, says: str, refused: str, mended: str) -> Case:
     return _destination(
         f"syslog.{field}",
@@ -393,12 +378,6 @@ _PROTOCOL_CASES = (
     _form("names no file", _FILE, "file:///a/b", "file:///a.b"),
     _form("names no file", _FILE, "file:///alerts.1", "file:///alerts.1b"),
     _form("names a file with more", _FILE, f"file:///{201 * 'a'}", f"file:///{200 * 'a'}"),
-    # A written URL would break the rule about TLS, too.
-    *(
-        _cannot_send(of, kind)
-        for of in (_SYSLOG, {"protocol": "File", "destinationFrom": _url_in("a")})
-        for kind in ("basic", "bearer")
-    ),
     _syslog("appName", "is not an APP-NAME", "a b", "a-b"),
     _syslog("structuredDataId", "is not NAME@NUMBER", "alerts", "alerts@12345"),
     _destination("syslog", "has options of protocol Syslog", {"syslog": {}}, {}),
@@ -513,12 +492,14 @@ CASES = (
     *_SERVICE_CASES,
     *_DESTINATION_CASES,
     *_PROTOCOL_CASES,
+    *CREDENTIAL_CASES,
     *BROKER_CASES,
     *KAFKA_CASES,
     *WEBHOOK_CASES,
     *OAUTH2_CASES,
     *PROXY_CASES,
     *SNMP_CASES,
+    *MAIL_CASES,
     *_FILTER_CASES,
     *_SUBSCRIPTION_CASES,
 )

@@ -9,15 +9,6 @@ _SNMP: JSON = {
     "protocol": "SNMP",
     "credentials": {"snmp": _SECRET},
 }
-_SIGNING: JSON = {"secretRefs": [{"name": "a"}]}
-_OTHERS: tuple[JSON, ...] = (
-    {"destination": "https://host/", "protocol": "CIM-XML"},
-    {"destination": "https://host/", "protocol": "CloudEvents"},
-    {"destination": "syslogs://host", "protocol": "Syslog"},
-    {"destination": "file:///alerts.ndjson", "protocol": "File"},
-    {"destination": "plugin://a", "protocol": "Plugin"},
-    {"destination": "https://host/", "protocol": "Webhook", "webhook": {"preset": "Slack"}},
-)
 
 
 def _case(field: str, says: str, refused: JSON, mended: JSON = _SNMP) -> Case:
@@ -41,47 +32,6 @@ def _engine(**options: str) -> JSON:
 
 
 SNMP_CASES = (
-    *(
-        _case(
-            "credentials",
-            f"holds snmp, which {other['protocol']} cannot",
-            {**other, "credentials": {"snmp": _SECRET}},
-            other,
-        )
-        for other in _OTHERS
-    ),
-    _case(
-        "credentials",
-        "holds snmp, which StandardWebhooks",
-        {
-            "destination": "https://host/",
-            "protocol": "StandardWebhooks",
-            "credentials": {"signing": _SIGNING, "snmp": _SECRET},
-        },
-        {
-            "destination": "https://host/",
-            "protocol": "StandardWebhooks",
-            "credentials": {"signing": _SIGNING},
-        },
-    ),
-    *(
-        _case(
-            "credentials",
-            f"holds {kind}, which SNMP cannot",
-            # A written URL would break the rule about TLS, too.
-            {
-                "destinationFrom": {"secretKeyRef": {"name": "a"}},
-                "protocol": "SNMP",
-                "credentials": {"snmp": _SECRET, kind: given},
-            },
-        )
-        for kind, given in (
-            ("basic", _SECRET),
-            ("bearer", _SECRET),
-            ("apiKey", _SECRET),
-            ("signing", _SIGNING),
-        )
-    ),
     _case(
         "credentials",
         "has no snmp, which SNMP needs",

@@ -61,19 +61,6 @@ def _template(says: str, refused: str, mended: str) -> Case:
 
 WEBHOOK_CASES = (
     _credentials("has no signing", _SIGNED, _BASIC, {**_BASIC, **_SIGNING}),
-    _credentials("holds apiKey, which Standard", _SIGNED, {**_SIGNING, **_API_KEY}, _SIGNING),
-    _credentials("holds signing, which CIM", _EXPORTS, {**_BASIC, **_SIGNING}, _BASIC),
-    _credentials("holds signing, which Cloud", _EVENTS, {**_BASIC, **_SIGNING}, _BASIC),
-    _credentials("holds signing, which W", _SLACK, {**_BASIC, **_SIGNING}, _BASIC),
-    _credentials("holds apiKey, which CIM", _EXPORTS, _API_KEY, _BASIC),
-    _credentials("holds apiKey, which Cloud", _EVENTS, _API_KEY, _BASIC),
-    _credentials("holds apiKey, which Plugin", _PLUGIN, _API_KEY, {}),
-    _credentials("holds signing, which Plugin", _PLUGIN, _SIGNING, {}),
-    *(
-        _credentials(f"holds {next(iter(kind))}, which {of['protocol']}", of, kind, {})
-        for of in (_SYSLOG, _FILE)
-        for kind in (_API_KEY, _SIGNING)
-    ),
     _case(
         "destination",
         "has a scheme that StandardWebhooks",

@@ -15,6 +15,7 @@ from pillion_sidecar.templates import (
     WORDS,
     TemplateError,
     parse_template,
+    parse_text,
 )
 
 WORDS_HERE: dict[str, object] = {
@@ -198,3 +199,30 @@ def test_any_text_is_a_template_or_refused(text: str) -> None:
     except TemplateError:
         return
     assert re.fullmatch(JSON_LIKE, text) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("${Message}", '"a\\"b"'),
+        ('"${Message}\\', '"\\"a\\"b\\\\"'),
+        ("no placeholder, ${$}5", '"no placeholder, $5"'),
+        ("${Missing}", '""'),
+    ],
+)
+def test_a_text_alone_is_a_template(text: str, filled: str) -> None:
+    assert parse_text(text).fill({}, {"message": 'a"b'}).decode() == filled
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("${json:Message}", "has json:"),
+        ("a ${json:Message}", "is not alone"),
+        ("${message}", "is no placeholder"),
+        ("${Message", "is no placeholder"),
+    ],
+)
+def test_a_text_alone_has_no_json(text: str, says: str) -> None:
+    with pytest.raises(TemplateError, match=says):
+        parse_text(text)

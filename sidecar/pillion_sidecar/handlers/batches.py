@@ -10,6 +10,8 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 
 #: Maximum bytes of a batch; a longer delivery goes alone.
 MOST_BYTES = 1024 * 1024
+#: Full batches that are accepted before a batch grows again after a refusal.
+FULL_BEFORE_GROWTH = 16
 _FAILED = (DeliveryResult.ERROR, DeliveryResult.POST_DELIVERY_ERROR)
 
 
@@ -38,12 +40,22 @@ class Batches:
     """
 
     def __init__(
-        self, send: Callable[[list[Waiting]], None], *, most: int, gathers: bool = False
+        self,
+        send: Callable[[list[Waiting]], None],
+        *,
+        most: int,
+        most_bytes: int = MOST_BYTES,
+        gathers: bool = False,
     ) -> None:
-        """``send`` gets at most ``most`` deliveries; :meth:`conclude` follows once. ``gathers``:
-        the first delivery goes with those that are added in the same turn of the event loop."""
+        """``send`` gets at most ``most`` deliveries; :meth:`conclude` or :meth:`conclude_as_one`
+        follows once. ``gathers``: the first delivery goes with those that are added in the same
+        turn of the event loop."""
         self.most = most
+        self._most_ever = most
+        self._most_bytes = most_bytes
         self._gathers = gathers
+        # Successes of full batches since a batch was refused or grew.
+        self._full = 0
         self._send = send
         self._waiting: deque[Waiting] = deque()
         # A batch is under way, or its outcomes are being reported.
@@ -76,6 +88,22 @@ class Batches:
         else:
             self._busy = False
 
+    def conclude_as_one(self, batch: list[Waiting], outcome: DeliveryOutcome) -> None:
+        """Report the one outcome of a batch. A refused batch is sent again in smaller ones."""
+        if outcome.refuses_indication and len(batch) > 1:
+            # Smaller batches show which delivery is refused, or were too large together.
+            self.most = len(batch) // 2
+            self._full = 0
+            outcome = replace(
+                outcome, spends_attempt=False, preempted=True, refuses_indication=False
+            )
+        elif outcome.result is DeliveryResult.SUCCESS and len(batch) == self.most:
+            self._full += 1
+            if self._full == FULL_BEFORE_GROWTH:
+                self._full = 0
+                self.most = min(self._most_ever, 2 * self.most)
+        self.conclude(batch, [outcome] * len(batch))
+
     def close(self) -> None:
         """Nothing more is sent or reported."""
         self._closed = True
@@ -94,7 +122,7 @@ class Batches:
         size = len(batch[0].body)
         while waiting and len(batch) < self.most:
             size += len(waiting[0].body)
-            if size > MOST_BYTES:
+            if size > self._most_bytes:
                 break
             batch.append(waiting.popleft())
         return batch

@@ -7,7 +7,7 @@ IndicationFilterName and the sequence properties.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import ClassVar
 from urllib.parse import quote
@@ -16,7 +16,7 @@ import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.batches import Batches, Waiting
 from pillion_sidecar.handlers.content import (
     UNSAYABLE,
@@ -36,9 +36,6 @@ from pillion_sidecar.protocols.cloud_events import PROTOCOL
 
 #: The class follows.
 TYPE_PREFIX = "org.dmtf.cim.indication."
-
-#: Full batches that are accepted before a batch grows again after a refusal.
-FULL_BEFORE_GROWTH = 16
 
 _RENDERED = "CloudEvents"
 _encode = msgspec.json.encode
@@ -141,12 +138,9 @@ class CloudEventsBatchHandler(CloudEventsHandler):
             clock=clock,
             service_name=service_name,
         )
-        self._most = options.max_batch
         self._batches = Batches(
             self._send, most=options.max_batch, gathers=options.max_delay_seconds > 0
         )
-        # Successes of full batches since a batch was refused or grew.
-        self._full = 0
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         try:
@@ -165,22 +159,7 @@ class CloudEventsBatchHandler(CloudEventsHandler):
 
     def _send(self, batch: list[Waiting]) -> None:
         body = b"[%b]" % b",".join([waiting.body for waiting in batch])
-        self.post(b"", body, partial(self._conclude, batch))
-
-    def _conclude(self, batch: list[Waiting], outcome: DeliveryOutcome) -> None:
-        if outcome.refuses_indication and len(batch) > 1:
-            # Smaller batches show which event is refused, or were too large together.
-            self._batches.most = len(batch) // 2
-            self._full = 0
-            outcome = replace(
-                outcome, spends_attempt=False, preempted=True, refuses_indication=False
-            )
-        elif outcome.result is DeliveryResult.SUCCESS and len(batch) == self._batches.most:
-            self._full += 1
-            if self._full == FULL_BEFORE_GROWTH:
-                self._full = 0
-                self._batches.most = min(self._most, 2 * self._batches.most)
-        self._batches.conclude(batch, [outcome] * len(batch))
+        self.post(b"", body, partial(self._batches.conclude_as_one, batch))
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:

@@ -12,7 +12,7 @@ from pillion_sidecar.handlers.http.authorization import (
     StaticAuthorizer,
     authorization,
 )
-from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck
+from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck, Upgrade
 from pillion_sidecar.handlers.http.exchange import USUAL, Reading
 from pillion_sidecar.handlers.http.oauth2 import OAuth2Authorizer, TokenSources
 from pillion_sidecar.handlers.http.proxy import through
@@ -78,6 +78,16 @@ class HandlerContext:
         )
         return self.parts.sender(
             connector, timeout=destination.timeout_seconds, reading=reading, new_wire=new_wire
+        )
+
+    def upgrade(self, destination: ListenerDestination, target: NetworkTarget) -> Upgrade:
+        """Raises InvalidDestinationError."""
+        tls = destination.tls
+        return Upgrade(
+            context=self.parts.tls_contexts.context(tls),
+            server_name=tls.server_name or target.host,
+            name_advice=_name_advice(tls),
+            discreet=destination.url_is_secret,
         )
 
 

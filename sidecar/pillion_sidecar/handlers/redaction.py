@@ -80,8 +80,11 @@ def _quotations(credentials: Credentials) -> Iterator[str]:
     _scheme, _, sent = authorization(credentials).decode("ascii").strip().rpartition(" ")
     signing = [base64.b64encode(key.secret).decode("ascii") for key in credentials.signing]
     client = () if credentials.oauth2 is None else _forms(credentials.oauth2.client_secret)
-    sent_too = (credentials.password or "", credentials.api_key or "")
-    for secret in (sent, *sent_too, *signing, *client):
+    password = credentials.password or ""
+    # SMTP's AUTH PLAIN and AUTH LOGIN.
+    pairs = (f"\0{credentials.username}\0{password}", password)
+    words = [base64.b64encode(pair.encode()).decode("ascii") for pair in pairs if password]
+    for secret in (sent, password, *words, credentials.api_key or "", *signing, *client):
         yield from _windows(secret)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.cloudevents import FULL_BEFORE_GROWTH, CloudEventsBatchHandler
+from pillion_sidecar.handlers.batches import FULL_BEFORE_GROWTH
+from pillion_sidecar.handlers.cloudevents import CloudEventsBatchHandler
 from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import parse_target

@@ -10,7 +10,7 @@ import ssl
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pillion_sidecar.config.credentials import (
@@ -81,6 +81,39 @@ def _blaming(part: str) -> Iterator[None]:
     except CertificateError as error:
         message = f"{part} cannot be used: {error}"
         raise InvalidDestinationError(message, cause=HoldCause.CERTIFICATES) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """From plain text to TLS on an open connection, as STARTTLS does."""
+
+    context: ssl.SSLContext
+    server_name: str
+    name_advice: str
+    #: No error shows the peer's host, address or port.
+    discreet: bool
+
+    async def start(
+        self, transport: asyncio.Transport, protocol: asyncio.Protocol
+    ) -> asyncio.Transport:
+        """Return the transport that replaces ``transport``. Raises ConnectError."""
+        loop = asyncio.get_running_loop()
+        try:
+            upgraded = await loop.start_tls(
+                transport,
+                protocol,
+                self.context,
+                server_hostname=self.server_name,
+                ssl_handshake_timeout=_NEVER,
+            )
+        except OSError as error:
+            address, port = transport.get_extra_info("peername", ("it", 0))[:2]
+            where = _HOST if self.discreet else f"{address} port {port}"
+            what = _explain(error, where, name_advice=self.name_advice, discreet=self.discreet)
+            raise ConnectError(what) from None
+        if upgraded is None:
+            raise ConnectError("the connection was closed during the TLS handshake")
+        return upgraded
 
 
 class OpeningPace:
@@ -222,11 +255,7 @@ class Connector:
         """Return why there is no connection. Raises DescriptorShortageError if that is why."""
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise DescriptorShortageError from error
-        what = _describe(error, place)
-        if self._discreet:
-            what = what.partition(_NOT_VALID_FOR)[0]
-        other_name = getattr(error, "verify_code", None) == _OTHER_NAME
-        return f"{what.removesuffix('.')}; {self._name_advice}" if other_name else what
+        return _explain(error, place, name_advice=self._name_advice, discreet=self._discreet)
 
     async def open_socket(self, address: str, stage: Callable[[str], None]) -> socket.socket:
         """Raises OSError."""
@@ -279,6 +308,14 @@ class Connector:
         except BaseException:  # A cancelled attempt leaves no socket either.
             sock.close()
             raise
+
+
+def _explain(error: OSError, where: str, *, name_advice: str, discreet: bool) -> str:
+    what = _describe(error, where)
+    if discreet:
+        what = what.partition(_NOT_VALID_FOR)[0]
+    other_name = getattr(error, "verify_code", None) == _OTHER_NAME
+    return f"{what.removesuffix('.')}; {name_advice}" if other_name else what
 
 
 def _describe(error: OSError, where: str) -> str:

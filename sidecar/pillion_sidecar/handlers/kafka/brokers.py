@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from pillion_sidecar.config.schema.listener import LOOPBACK
+from pillion_sidecar.config.schema.urls import LOOPBACK
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.fields import whole
 from pillion_sidecar.handlers.coroutine import Progress
