@@ -49,7 +49,7 @@ SNMP_CASES = (
     ),
     _case(
         "destination",
-        "has more than a host and a port",
+        "has more than a host and a port, which SNMP",
         {**_SNMP, "destination": "snmp://host/public"},
         {**_SNMP, "destination": "snmp://host:1162/"},
     ),

@@ -89,7 +89,9 @@ def read_content(indication: Indication, body: bytes) -> Content:
         or not body.endswith(b"}}")
     ):
         body, correlated = _without_spliced(body)
-    time = _rfc3339(_glance.decode(body).properties.time) if b"IndicationTime" in body else None
+    time = (
+        point_in_time(_glance.decode(body).properties.time) if b"IndicationTime" in body else None
+    )
     return Content(body=body, identifier=indication.identifier, correlated=correlated, time=time)
 
 
@@ -97,6 +99,13 @@ def _without_spliced(body: bytes) -> tuple[bytes, list[Any] | None]:
     """Return the canonical body without the properties that a delivery sets, and
     CorrelatedIndications, if any."""
     instance = json.loads(body)
+    properties, correlated = split(instance)
+    return _encode({"class": instance["class"], "properties": properties}), correlated
+
+
+def split(instance: Any) -> tuple[dict[str, Any], list[Any] | None]:
+    """Return the properties without those that a delivery sets, and CorrelatedIndications, if any.
+    Raises TypeError, KeyError or AttributeError if it is no instance."""
     correlated = None
     properties = {}
     for name, value in instance["properties"].items():
@@ -106,11 +115,11 @@ def _without_spliced(body: bytes) -> tuple[bytes, list[Any] | None]:
             correlated = stated if isinstance(stated, list) else None
         elif lowered not in _SPLICED_NAMES:
             properties[name] = value
-    return _encode({"class": instance["class"], "properties": properties}), correlated
+    return properties, correlated
 
 
-def _rfc3339(value: object) -> str | None:
-    """Convert a CIM datetime; None for an interval or wildcards."""
+def point_in_time(value: object) -> str | None:
+    """Convert IndicationTime to RFC 3339; None for an interval or wildcards."""
     text = value.get("value") if isinstance(value, dict) else value
     if not isinstance(text, str):
         return None

@@ -10,7 +10,14 @@ import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery
-from pillion_sidecar.handlers.content import Content, identifier_of, occurred, read_content, rfc3339
+from pillion_sidecar.handlers.content import (
+    Content,
+    identifier_of,
+    occurred,
+    point_in_time,
+    rfc3339,
+    split,
+)
 from pillion_sidecar.handlers.standard_webhooks import header_identifier
 from pillion_sidecar.indication import Indication, Selection
 
@@ -110,8 +117,14 @@ def values_of(indication: Indication, selection: Selection | None) -> Values:
 
 
 def _values(indication: Indication, body: bytes) -> Values:
-    content = read_content(indication, body)
-    properties = _decoded(content.body)["properties"]
+    properties, correlated = split(_decoded(body))
+    content = Content(
+        # The properties are filled in by themselves.
+        body=b"",
+        identifier=indication.identifier,
+        correlated=correlated,
+        time=point_in_time(properties.get("IndicationTime")),
+    )
     by_name = {name.lower(): without_type(value) for name, value in properties.items()}
     return Values(content=content, properties=properties, by_name=by_name)
 
@@ -120,8 +133,11 @@ def _decoded(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
-        # It refuses halves of surrogate pairs, and numbers that are no double.
-        return json.loads(body)
+        # It refuses numbers that are no double.
+        document = json.loads(body)
+        # Halves of surrogate pairs cannot be sent.
+        msgspec.json.encode(document)
+        return document
 
 
 def without_type(value: Any) -> Any:

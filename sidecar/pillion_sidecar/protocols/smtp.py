@@ -128,7 +128,7 @@ PROTOCOL = Protocol(
     url_forms=(
         URLForm(
             regex="[^/]*//[^/?]*/?",
-            message="has more than a host and a port",
+            message="has more than a host and a port, which SMTP does not have",
             remedy="Write smtp://host:port or smtps://host:port only.",
         ),
     ),

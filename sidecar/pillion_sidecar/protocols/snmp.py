@@ -95,7 +95,7 @@ PROTOCOL = Protocol(
     url_forms=(
         URLForm(
             regex="[^/]*//[^/?]*/?",
-            message="has more than a host and a port",
+            message="has more than a host and a port, which SNMP does not have",
             remedy="Write snmp://host:port only.",
         ),
     ),

@@ -284,6 +284,22 @@ async def test_a_url_from_a_secret_is_not_shown_behind_a_proxy(
     assert [one for one in ("localhost", str(listener.port)) if one in told.detail] == []
 
 
+async def test_an_answer_that_quotes_the_proxys_credentials_is_not_shown(
+    handlers: HandlerRegistry, fake_time: FakeTime
+) -> None:
+    async def script(peer: Peer) -> None:
+        head, _ = await peer.request()
+        quoted = head.partition(b"Proxy-Authorization: ")[2].split(b"\r\n")[0]
+        body = quoted + b" planted-proxy-word"
+        await peer.send(b"HTTP/1.1 407 X\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    async with listening(script) as proxy:
+        given = behind(f"http://{PUBLIC}/", proxy.url.rstrip("/"), "Webhook", login=LOGIN)
+        told = await outcome(handlers, fake_time, given)
+    assert told.hold is HoldCause.CREDENTIALS
+    assert told.detail.startswith("HTTP 407: the listener's answer quotes")
+
+
 async def test_a_token_is_asked_for_through_the_proxy(
     handlers: HandlerRegistry, fake_time: FakeTime
 ) -> None:

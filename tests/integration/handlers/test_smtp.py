@@ -111,16 +111,25 @@ async def test_a_burst_is_one_message_that_counts_them(fake_time: FakeTime) -> N
         burst = Burst(handler, "a", "b", "c", "d")
         await burst.ended(fake_time)
     assert set(burst.told.values()) == {SUCCESS}
-    first, second = server.messages
-    assert not str(first["Subject"]).startswith("[")
-    assert str(second["Subject"]).startswith("[3 indications] ")
-    text, attached = second.iter_parts()
+    (message,) = server.messages
+    assert str(message["Subject"]).startswith("[4 indications] ")
+    text, attached = message.iter_parts()
     assert [line for line in text.get_content().splitlines() if line.startswith("identifier")] == [
+        "identifier: a",
         "identifier: b",
         "identifier: c",
         "identifier: d",
     ]
-    assert len(json.loads(attached.get_content())) == 3
+    assert len(json.loads(attached.get_content())) == 4
+
+
+async def test_a_burst_that_is_sent_again_is_the_same_message(fake_time: FakeTime) -> None:
+    async with serving() as server, handling(fake_time, server.url) as handler:
+        for answer in ("250 OK", "451 4.3.0 later", "250 OK"):
+            server.to_messages = [answer]
+            await Burst(handler, "a", "b", "c").ended(fake_time)
+    first, second = server.messages
+    assert first["Message-ID"] == second["Message-ID"]
 
 
 async def test_a_line_that_begins_with_a_dot_keeps_it(fake_time: FakeTime) -> None:
@@ -133,14 +142,14 @@ async def test_a_line_that_begins_with_a_dot_keeps_it(fake_time: FakeTime) -> No
 
 async def test_one_refused_indication_refuses_no_other(fake_time: FakeTime) -> None:
     async with serving() as server, handling(fake_time, server.url) as handler:
-        server.to_messages = ["250 OK", "554 5.6.0 not that one"]
-        burst = Burst(handler, "a", "b", "c", "d", "e")
+        server.to_messages = ["554 5.6.0 not that one"]
+        burst = Burst(handler, "b", "c")
         await burst.ended(fake_time)
         again = [outcome for outcome in burst.told.values() if outcome.preempted]
-        assert len(again) == 4
+        assert len(again) == 2
         assert not any(one.spends_attempt or one.refuses_indication for one in again)
         server.to_messages = ["554 5.6.0 not that one", "250 OK"]
-        burst = Burst(handler, "b", "c", "d", "e")
+        burst = Burst(handler, "b", "c")
         await burst.ended(fake_time)
     assert burst.told["b"].refuses_indication
     assert burst.told["b"].result is DeliveryResult.ERROR

@@ -47,7 +47,11 @@ class SMTPHandler:
         self._format = message_format
         self._clock = clock
         self._batches = Batches(
-            self._send, most=PROTOCOL.most_at_once, most_bytes=message_format.most_bytes
+            self._send,
+            most=PROTOCOL.most_at_once,
+            most_bytes=message_format.most_bytes,
+            # A retry of a batch is the same message.
+            gathers=True,
         )
         #: Credentials were refused, and until when (``Clock.monotonic()``) nothing is sent.
         self._refusal: tuple[Failure, float] | None = None
