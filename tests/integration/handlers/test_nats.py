@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -50,6 +50,12 @@ async def told_of(handler: Handler, of: Delivery) -> DeliveryOutcome:
 async def turns(count: int = 50) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """The network may take its time."""
+    while not condition():
+        await turns(1)
 
 
 def server_tls(authority: trustme.CA, *names: str) -> ssl.SSLContext:
@@ -243,7 +249,7 @@ async def test_a_server_in_lame_duck_mode_is_left(fake_time: FakeTime) -> None:
     async with listening() as server, handling(fake_time, server.url) as handler:
         await Attempt(handler, fake_time).outcome()
         server.say(b'INFO {"ldm": true}\r\n')
-        await turns()
+        await until(lambda: not server.writers)
         assert await Attempt(handler, fake_time).outcome() == SUCCESS
         assert server.connections == 2
 
@@ -252,8 +258,7 @@ async def test_an_idle_connection_is_closed(fake_time: FakeTime) -> None:
     async with listening() as server, handling(fake_time, server.url) as handler:
         await Attempt(handler, fake_time).outcome()
         fake_time.advance(AMPLE + 61)
-        await turns()
-        assert server.writers == []
+        await until(lambda: not server.writers)
 
 
 @pytest.mark.parametrize(

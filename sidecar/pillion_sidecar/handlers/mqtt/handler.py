@@ -57,8 +57,9 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
     if not isinstance(options, MQTTOptions):
         raise InvalidDestinationError("it has no mqtt.topic")
     _check_credentials(destination.credentials)
-    # No connection is silent for longer, so none needs pings.
-    silence = context.parts.idle_seconds + destination.timeout_seconds
+    parts = context.parts
+    # No connection is silent for longer.
+    silence = parts.idle_seconds + destination.timeout_seconds
     publishing = Publishing(
         topic=options.topic.encode("ascii"),
         qos=options.qos,
@@ -72,7 +73,9 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
         sender=context.sender(
             destination,
             target,
-            new_wire=partial(MQTTWire, buffer=context.parts.buffer, publishing=publishing),
+            new_wire=partial(
+                MQTTWire, buffer=parts.buffer, timers=parts.timers, publishing=publishing
+            ),
         ),
         service_name=context.service_name,
         discreet=destination.url_is_secret,

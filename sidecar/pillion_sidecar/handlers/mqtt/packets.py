@@ -17,7 +17,7 @@ _CONTINUES = 0x80
 
 #: Identifiers of properties.
 EXPIRY, FORMAT, CONTENT_TYPE = 0x02, 0x01, 0x03
-REASON_STRING = 0x1F
+REASON_STRING, SERVER_KEEP_ALIVE = 0x1F, 0x13
 MOST_QOS, RETAIN_AVAILABLE, MOST_PACKET_BYTES = 0x24, 0x25, 0x27
 #: Bytes of a number by the identifier.
 _NUMBERS = {

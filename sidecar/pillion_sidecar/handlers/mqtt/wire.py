@@ -5,6 +5,7 @@ import secrets
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.broker.wire import BrokerError, BrokerWire
@@ -55,11 +56,28 @@ class MQTTWire(BrokerWire):
     """Requests are payloads."""
 
     farewell: ClassVar[bytes] = packets.NORMAL_DISCONNECTION
-    __slots__ = ("_most", "_number", "_publishing", "_reader")
+    __slots__ = (
+        "_most",
+        "_number",
+        "_pause",
+        "_pings",
+        "_publishing",
+        "_reader",
+        "_timer",
+        "_timers",
+    )
 
-    def __init__(self, owner: WireOwner, *, buffer: memoryview, publishing: Publishing) -> None:
+    def __init__(
+        self, owner: WireOwner, *, buffer: memoryview, timers: Timers, publishing: Publishing
+    ) -> None:
         super().__init__(owner, buffer=buffer, discreet=publishing.discreet)
         self._publishing = publishing
+        self._timers = timers
+        # For the keep alive of a broker that wants a shorter one.
+        self._timer: Timer | None = None
+        self._pause = 0.0
+        # Without an answer.
+        self._pings = 0
         self._reader = Reader()
         #: Maximum bytes of a packet, if the broker has a limit.
         self._most: int | None = None
@@ -85,7 +103,14 @@ class MQTTWire(BrokerWire):
             asyncio.get_running_loop().call_soon(self.answered, TOO_LARGE, text)
             return
         # Brokers read packets in order.
+        self._pings += publishing.qos == 0
         self.write(packet if publishing.qos else packet + packets.PINGREQ)
+
+    def close(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        super().close()
 
     def received(self, data: bytes) -> None:
         for packet in self._reader.feed(data):
@@ -121,6 +146,21 @@ class MQTTWire(BrokerWire):
             raise BrokerError(message, hold=HoldCause.DESTINATION)
         if isinstance(most, int):
             self._most = most
+        keep_alive = properties.get(packets.SERVER_KEEP_ALIVE)
+        if isinstance(keep_alive, int) and 0 < keep_alive < self._publishing.keep_alive:
+            # A broker waits for half as long again.
+            self._pause = float(keep_alive)
+            self._timer = self._timers.call_later(self._pause, self._ping)
+
+    def _ping(self) -> None:
+        self._timer = self._timers.call_later(self._pause, self._ping)
+        self._pings += 1
+        self.write(packets.PINGREQ)
+
+    def _ponged(self) -> None:
+        self._pings -= 1
+        if self._publishing.qos == 0 and self._pings == 0:
+            self.answered(0)
 
     def _take(self, packet: Packet) -> None:
         qos = self._publishing.qos
@@ -131,8 +171,8 @@ class MQTTWire(BrokerWire):
                 self._taken(packet)
             case packets.PUBCOMP if qos == 2:
                 self._completed(packet)
-            case packets.PINGRESP if qos == 0:
-                self.answered(0)
+            case packets.PINGRESP if self._pings:
+                self._ponged()
             case packets.DISCONNECT:
                 raise self._error(packet)
             case _:
