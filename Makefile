@@ -70,9 +70,18 @@ integration: java .venv/.spark ## Slow unit tests, tests over real sockets and p
 	@echo "== slow unit tests"
 	@$(PY) -m pytest tests/unit -q -n $(JOBS) -m slow $(BUT)
 	@echo "== integration tests"
-	@$(PY) -m pytest tests/integration -q -n $(JOBS) -m "not spark and not cluster" $(BUT)
+	@$(PY) -m pytest tests/integration -q -n $(JOBS) -m "not spark and not cluster" \
+	  --ignore tests/integration/receivers $(BUT)
 	@echo "== tests with Spark"
 	@$(PY) -m pytest tests -q -m spark $(BUT)
+
+.PHONY: receivers
+receivers: java .venv/.spark ## Tests of handlers with receivers of other projects (the first run builds three: 5 minutes)
+	@$(PY) -m pillion_testbed receivers
+	@for program in mosquitto rsyslogd smtp-sink snmptrapd tinyproxy; do \
+	  PATH=$$PATH:/usr/sbin command -v $$program >/dev/null || echo "not tried: no $$program; Debian has it"; done
+	@echo "== tests with receivers"
+	@$(PY) -m pytest tests/integration/receivers -q -n $(JOBS)
 
 # Some 7 minutes the first time on four fast cores, up to an hour on a slow machine; nothing after.
 .PHONY: cluster-binaries

@@ -1,6 +1,7 @@
 """``python -m pillion_testbed``: the test clusters for people, and their programs for ``make``.
 
-``build`` and ``build-node`` make the programs; ``check-node`` says what a machine lacks for a node.
+``build`` and ``build-node`` make the programs, ``receivers`` those that handlers deliver to in
+tests; ``check-node`` says what a machine lacks for a node.
 ``up`` and ``down`` are for a control plane in the background, ``node-up`` and ``node-down`` for a
 cluster with a node, which takes images with ``node-import``.
 """
@@ -24,6 +25,7 @@ from pillion_testbed.machine import ImportFailed, import_image
 from pillion_testbed.network import NetworkFailed
 from pillion_testbed.node_cluster import IndexTaken, NodeCluster, clean
 from pillion_testbed.processes import ProcessFailed
+from pillion_testbed.receivers import Receivers
 from pillion_testbed.requirements import RequirementsMissing, check_requirements
 from pillion_testbed.tiers import CONTROL_PLANE
 
@@ -32,6 +34,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m pillion_testbed", description=__doc__)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("archives", nargs="*", type=Path, help="OCI archives, for node-import")
+    parser.add_argument("--check", action="store_true", help="make nothing, for receivers")
     parser.add_argument("--folder", type=Path, help="keys, data and logs [below .cache]")
     parser.add_argument("--index", type=int, default=0, help="tells clusters with a node apart [0]")
     chosen = parser.parse_args(arguments)
@@ -59,6 +62,15 @@ def build_node(chosen: argparse.Namespace) -> None:
     binaries.prepare_node()
     for make in (images.deliverer, images.weather, images.pywbem_listener):
         make()
+
+
+def receivers(chosen: argparse.Namespace) -> None:
+    """Make those that Debian lacks; with ``--check``, fail if one is missing."""
+    made = Receivers(find_binaries(os.environ))
+    if not chosen.check:
+        made.make()
+    elif made.missing:
+        raise BinariesUnavailable(f"missing: {', '.join(made.missing)}; make receivers")
 
 
 def check_node(_chosen: argparse.Namespace) -> None:
@@ -149,6 +161,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "build": build,
     "build-node": build_node,
     "check-node": check_node,
+    "receivers": receivers,
     "up": up,
     "down": down,
     "node-up": node_up,

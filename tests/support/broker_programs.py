@@ -1,24 +1,22 @@
 """Real brokers for tests: where their programs are, and one that runs."""
 
 import asyncio
+import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pillion_testbed.nats import program
+from pillion_testbed.binaries import find_binaries
+from pillion_testbed.receivers import Receivers
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
 
 
-def _nats_server() -> str | None:
-    built = program()
-    return str(built) if built.exists() else shutil.which("nats-server", path=_PATH)
-
-
-NATS_SERVER = _nats_server()
-WITHOUT_NATS_SERVER = "nats-server is missing: run python -m pillion_testbed.nats, which needs Go"
+RECEIVERS = Receivers(find_binaries(os.environ))
+NATS_SERVER = RECEIVERS.find("nats-server")
+WITHOUT_NATS_SERVER = "nats-server is missing: make receivers builds it"
 MOSQUITTO = shutil.which("mosquitto", path=_PATH)
 MOSQUITTO_SUB = shutil.which("mosquitto_sub", path=_PATH)
 WITHOUT_MOSQUITTO = "mosquitto is missing: apt-get install mosquitto mosquitto-clients"

@@ -35,7 +35,11 @@ def _url(says: str, refused: str, mended: str) -> Case:
 
 MAIL_CASES = (
     _url("has a scheme that SMTP", "https://mail.example/", "smtps://mail.example"),
-    _url("has more than a host and a port, which SMTP", "smtp://mail.example/a", "smtp://mail.example/"),
+    _url(
+        "has more than a host and a port, which SMTP",
+        "smtp://mail.example/a",
+        "smtp://mail.example/",
+    ),
     _case("smtp", "has options of protocol SMTP", {**_EVENTS, "smtp": _OPTIONS}, _EVENTS),
     _case(
         "smtp",

@@ -169,8 +169,6 @@ class Dispatcher:
             self._scheduled = False
 
     def _attempt(self, queue: DestinationQueue) -> None:
-        if self._gathered_at(queue) is not None:
-            return
         for _ in range(queue.together):
             if not self._attempt_next(queue):
                 return

@@ -35,9 +35,7 @@ from support.kafka_topics import create_topic
 from support.protocol_peers import AMPLE, TURN, destination, registry
 
 pytestmark = [
-    pytest.mark.skipif(
-        not jars().exists(), reason="Kafka is missing: python -m pillion_testbed.kafka fetches it"
-    ),
+    pytest.mark.skipif(not jars().exists(), reason="Kafka is missing: make receivers fetches it"),
     pytest.mark.skipif(shutil.which("java") is None, reason="Java is missing"),
     pytest.mark.timeout(180),
 ]

@@ -30,9 +30,7 @@ ALLOWED = {
         "jwt",
         # Of extras, each for one protocol; see test_a_sidecar_loads_no_library_of_an_extra.
         "aiokafka",
-        "aiomqtt",
         "aiosmtplib",
-        "nats",
     },
     "pyspark_pillion": {"pyspark", "py4j", "pyarrow"},
     "pillion_operator": {

@@ -17,7 +17,7 @@ from support.house import ROOT
 
 REMEDY = "run tools/lock-images"
 LOCKS = {
-    "images/deliverer/requirements.txt": ("sidecar", "cli", "operator"),
+    "images/deliverer/requirements.txt": ("sidecar", "cli", "operator", "protocols"),
     "images/spark/requirements.txt": ("spark",),
 }
 OTHERS = {

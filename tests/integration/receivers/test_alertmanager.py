@@ -1,0 +1,83 @@
+"""A real Alertmanager takes the alerts of the preset."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pillion_sidecar.testing import FakeTime
+from support.broker_programs import RECEIVERS, free_port, running
+from support.running import alert, listener, resources
+from support.running import running as deliverer
+
+ALERTMANAGER = RECEIVERS.find("alertmanager")
+pytestmark = pytest.mark.skipif(
+    ALERTMANAGER is None, reason="Alertmanager is missing: make receivers builds it"
+)
+CONFIGURATION = "route: {receiver: none}\nreceivers: [{name: none}]\n"
+TEXT = 'Wind: 41 < 60 & "gusty" – ünïcode\\ ${x} {{ .Labels }}\nnext'
+
+
+@asynccontextmanager
+async def alertmanager(place: Path, port: int) -> AsyncIterator[str]:
+    # Beside the resources.
+    folder = place / "alertmanager"
+    folder.mkdir()
+    file = folder / "alertmanager.yml"
+    file.write_text(CONFIGURATION)
+    command = [
+        str(ALERTMANAGER),
+        f"--config.file={file}",
+        f"--storage.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        # One of its own.
+        "--cluster.listen-address=",
+    ]
+    async with running(command, port=port, folder=folder):
+        yield f"http://127.0.0.1:{port}/api/v2/alerts"
+
+
+async def held(url: str) -> dict[str, Any]:
+    """Its alerts, by the label event_id."""
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return {one["labels"].get("event_id", ""): one for one in json.loads(await answer.text())}
+
+
+async def test_it_has_the_alerts_after_it_was_down(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/api/v2/alerts"
+    hook = listener("on-call", url, protocol="Webhook", webhook={"preset": "Alertmanager"})
+    # It shows no alert that has ended.
+    now = FakeTime(epoch=time.time())
+    async with deliverer(tmp_path, *resources(hook), time=now) as run:
+        await run.publish(alert("a", EventID="e-1", Message=TEXT, SystemName="station-7"))
+        await run.failed("on-call", 1)
+        async with alertmanager(tmp_path, port):
+            run.retry("on-call")
+            await run.publish(alert("b", EventID="e-2", PerceivedSeverity=7))
+            await run.settled()
+            assert await run.books("on-call") == {"depth": 0, "delivered": 2, "discarded": 0}
+            alerts = await held(url)
+    assert set(alerts) == {"e-1", "e-2"}
+    first, second = alerts["e-1"], alerts["e-2"]
+    assert first["labels"]["alertname"] == "CIM_AlertIndication"
+    assert first["labels"]["system"] == "station-7"
+    assert first["annotations"]["summary"] == TEXT
+    assert second["labels"]["severity"] == "critical"
+
+
+async def test_its_earlier_interface_is_gone_and_holds_the_destination(tmp_path: Path) -> None:
+    async with alertmanager(tmp_path, free_port()) as url:
+        earlier = url.replace("/api/v2/", "/api/v1/")
+        hook = listener("on-call", earlier, protocol="Webhook", webhook={"template": "[]"})
+        async with deliverer(tmp_path, *resources(hook)) as run:
+            await run.publish(alert("a"))
+            await run.until(lambda: run.queue("on-call").health.hold is not None)
+            hold = run.queue("on-call").health.hold
+    assert hold is not None
+    assert "HTTP 410" in hold.message
