@@ -166,7 +166,7 @@ def test_what_a_node_needs_is_made_before_the_first_test(
         program(target)
 
     Builds().stand_in(monkeypatch)
-    monkeypatch.setattr(Binaries, "_install", install)
+    monkeypatch.setattr(Binaries, "install", install)
     told: list[str] = []
     found = Binaries(cache=tmp_path / "cache", say=told.append)
     found.prepare_node()
