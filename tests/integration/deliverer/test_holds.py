@@ -254,7 +254,7 @@ FAULTS: dict[str, tuple[Callable[[str], JSON], tuple[JSON, ...], HoldCause]] = {
         (),
         HoldCause.DESTINATION,
     ),
-    "no such protocol": (lambda url: at(url, protocol="SMTP"), (), HoldCause.PROTOCOL),
+    "no such protocol": (lambda url: at(url, protocol="Gopher"), (), HoldCause.PROTOCOL),
 }
 
 
@@ -320,7 +320,7 @@ async def test_a_fault_that_is_not_one_of_where_to_refuses_the_start(config: Pat
             pass
 
 
-@pytest.mark.parametrize("wrong", [{"protocol": "SMTP"}, {"credentials": {"baerer": {}}}])
+@pytest.mark.parametrize("wrong", [{"protocol": "Gopher"}, {"credentials": {"baerer": {}}}])
 async def test_a_mend_of_the_fault_alone_ends_the_hold(config: Path, wrong: dict[str, Any]) -> None:
     async with listening() as siem, running(config, *resources(at(siem.url, **wrong))) as run:
         await run.publish(*alerts(0, 2))
