@@ -30,13 +30,15 @@ class HTTPProxy:
             return
         method, target, _ = line.split(" ")
         if method == "CONNECT":
-            host, _, port = target.rpartition(":")
-            place = self.leads_to or (host.strip("[]"), int(port))
+            named, _, number = target.rpartition(":")
+            place = self.leads_to or (named.strip("[]"), int(number))
         else:
             parts = urlsplit(target)
             place = self.leads_to or (str(parts.hostname), parts.port or 80)
+        host, port = place
         try:
-            there = await asyncio.open_connection(*place)
+            # The system may not know a name with a dot at its end.
+            there = await asyncio.open_connection(host.removesuffix("."), port)
         except OSError:
             writer.write(b"HTTP/1.1 502 X\r\nContent-Length: 0\r\n\r\n")
             return

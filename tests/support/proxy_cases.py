@@ -5,6 +5,12 @@ from support.resources import JSON
 
 _EVENTS: JSON = {"destination": "https://host/", "protocol": "CloudEvents"}
 _SYSLOG: JSON = {"destination": "syslogs://host", "protocol": "Syslog"}
+#: Loopback may get credentials without TLS.
+_LOCAL: JSON = {
+    "destination": "http://localhost/",
+    "protocol": "CloudEvents",
+    "credentials": {"basic": {"secretRef": {"name": "a"}}},
+}
 _PROXY: JSON = {"url": "http://proxy:3128"}
 _URLS = (
     ("holds a character", "http://host/a b", "http://host/"),
@@ -48,6 +54,13 @@ PROXY_CASES = (
         "is not the",
         {**_PROXY, "secretRef": {"name": "A"}},
         {**_PROXY, "secretRef": {"name": "a"}},
+    ),
+    Case(
+        kind="ListenerDestination",
+        field="spec.credentials",
+        says="would be sent unencrypted",
+        refused={**_LOCAL, "proxy": _PROXY},
+        mended={**_LOCAL, "proxy": {}},
     ),
     Case(
         kind="ListenerDestination",

@@ -468,10 +468,12 @@ def fitted(
     for key, item in evaluation.content.items():
         if key.kind not in _KINDS:
             continue
-        resource, fields = without_newer(json.loads(item), level=level)
-        if fields:
+        original = json.loads(item)
+        resource, fields = without_newer(original, level=level)
+        if resource is not original:
             content[key] = item_text(resource)
             sources.setdefault(key, item)
+        if fields:
             left_out.append(f"{', '.join(fields)} of {key.kind} {key.name}")
             if suspends(key.kind, fields):
                 held.setdefault(key.name, OLDER_DELIVERERS)

@@ -62,7 +62,7 @@ def without_newer(
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Return a resource for a deliverer of a level, and the omitted or replaced fields."""
     spec: Mapping[str, Any] = resource.get("spec") or {}
-    left_out = []
+    left_out, omitted = [], False
     protocol = PROTOCOLS.get(spec.get("protocol", FALLBACK))
     if protocol is not None and protocol.level > level:
         kept = {name: value for name, value in spec.items() if name not in _OF_PROTOCOL}
@@ -72,6 +72,10 @@ def without_newer(
     for path in _newer(kind, level):
         spec, found = _without(spec, path)
         if found:
+            if path == ("proxy",) and not (resource["spec"]["proxy"] or {}).get("url"):
+                # Without a proxy: as it does without the field.
+                omitted = True
+                continue
             instead = _INSTEAD.get(kind, {}).get(path, {})
             left_out.append(f"spec.{'.'.join(path)}")
             left_out += [
@@ -82,7 +86,9 @@ def without_newer(
         spec, found = _without_list(spec)
         if found:
             left_out.append("the list of properties in spec.query")
-    return ({**resource, "spec": spec}, tuple(left_out)) if left_out else (resource, ())
+    if not (left_out or omitted):
+        return resource, ()
+    return {**resource, "spec": spec}, tuple(left_out)
 
 
 def suspends(kind: str, left_out: Collection[str]) -> bool:

@@ -34,6 +34,7 @@ from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.config.schema.proxy import Proxy, ServiceProxy
 from pillion_sidecar.config.schema.service import IndicationService
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
+from pillion_sidecar.config.schema.urls import is_loopback
 from pillion_sidecar.config.validation import Path
 from pillion_sidecar.fields import amount, build
 from pillion_sidecar.protocols import FALLBACK, PROTOCOLS, Protocol
@@ -88,7 +89,11 @@ def build_destination(
         options=_options(resource, PROTOCOLS[protocol]),
         tls=tls,
         credentials=credentials,
-        proxy=_proxy(proxy, service.proxy) if PROTOCOLS[protocol].takes_proxy else None,
+        proxy=(
+            _proxy(proxy, service.proxy, url=spec.get("destination") or secret_url or "")
+            if PROTOCOLS[protocol].takes_proxy
+            else None
+        ),
         retry=written_retry(
             spec.get("retry", {}),
             attempts=service.delivery_retry_attempts,
@@ -97,10 +102,11 @@ def build_destination(
     )
 
 
-def _proxy(own: Proxy | None, of_service: ServiceProxy | None) -> Proxy | None:
+def _proxy(own: Proxy | None, of_service: ServiceProxy | None, *, url: str) -> Proxy | None:
     if own is not None:
         return None if own.url is None else own
-    if of_service is None:
+    # What is on this machine is not behind the proxy, and may get credentials without TLS.
+    if of_service is None or is_loopback(url):
         return None
     return Proxy(url=of_service.url, connect_to=of_service.connect_to)
 

@@ -1,6 +1,7 @@
 """A destination queue: its pending entries and its counters (S0.3, S0.12). The dispatcher decides
 when to attempt."""
 
+import math
 from collections import Counter
 from collections.abc import Container
 from itertools import islice
@@ -119,7 +120,10 @@ class DestinationQueue:
         self.max_in_flight = destination.most_under_way
         own = None if destination.relay_to is not None else destination.options
         batch = own if isinstance(own, BatchOptions) else BatchOptions()
-        self._most_together, self.gather_seconds = batch.max_batch, batch.max_delay_seconds
+        # A full queue would refuse what could fill the batch.
+        self._most_together = min(batch.max_batch, self.capacity)
+        # Half of a lifetime is left for attempts.
+        self.gather_seconds = min(batch.max_delay_seconds, (self.lifetime or math.inf) / 2)
         self.sends_identifiers = sends_identifiers
         self._by_group = destination.ordering is Ordering.GROUP
         self._in_order = destination.ordering is Ordering.DESTINATION

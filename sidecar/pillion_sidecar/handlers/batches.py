@@ -80,7 +80,7 @@ class Batches:
                 return
             waiting.done(outcome)
         last = outcomes[-1]
-        if last.result in _FAILED:
+        if last.result in _FAILED or last.hold is not None:
             while self._waiting:
                 self._waiting.popleft().done(unsent(last))
         if self._waiting and not self._closed:

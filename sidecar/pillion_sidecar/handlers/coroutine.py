@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.batches import Batches, Waiting
+from pillion_sidecar.handlers.batches import Batches, Waiting, unsent
 from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.http.exchange import later
 from pillion_sidecar.indication import Indication, Selection
@@ -202,8 +202,11 @@ class CoroutineBatchHandler:
     def _conclude(
         self, batch: list[Waiting], ended: Sequence[DeliveryOutcome] | DeliveryOutcome
     ) -> None:
-        outcomes = [ended] * len(batch) if isinstance(ended, DeliveryOutcome) else ended
-        self._batches.conclude(batch, outcomes)
+        if isinstance(ended, DeliveryOutcome):
+            may_have = ended.result is DeliveryResult.POST_DELIVERY_ERROR
+            rest = ended if may_have else unsent(ended)
+            ended = [ended, *[rest] * (len(batch) - 1)]
+        self._batches.conclude(batch, ended)
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from urllib.parse import quote_plus
 
 from pillion_sidecar.config.schema.listener import Credentials
+from pillion_sidecar.config.schema.oauth2 import OAuth2
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.http.authorization import authorization
 from pillion_sidecar.indication import Indication, Selection
@@ -79,7 +80,7 @@ def _quotations(credentials: Credentials) -> Iterator[str]:
     # Not the user name: it says who was refused.
     _scheme, _, sent = authorization(credentials).decode("ascii").strip().rpartition(" ")
     signing = [base64.b64encode(key.secret).decode("ascii") for key in credentials.signing]
-    client = () if credentials.oauth2 is None else _forms(credentials.oauth2.client_secret)
+    client = () if credentials.oauth2 is None else _forms(credentials.oauth2)
     password = credentials.password or ""
     # SMTP's AUTH PLAIN and AUTH LOGIN.
     pairs = (f"\0{credentials.username}\0{password}", password)
@@ -88,9 +89,11 @@ def _quotations(credentials: Credentials) -> Iterator[str]:
         yield from _windows(secret)
 
 
-def _forms(secret: str) -> tuple[str, str]:
-    """A client's secret, as it is and as a form has it."""
-    return secret, quote_plus(secret)
+def _forms(client: OAuth2) -> tuple[str, ...]:
+    """A client's secret, as it is, as a form has it, and as a header has it."""
+    form = quote_plus(client.client_secret)
+    pair = f"{quote_plus(client.client_id)}:{form}"
+    return client.client_secret, form, base64.b64encode(pair.encode("ascii")).decode("ascii")
 
 
 def _windows(secret: str) -> Iterator[str]:

@@ -28,6 +28,7 @@ from support.protocol_peers import AMPLE, BIG, Attempt, destination, registry
 CORE = NATSOptions(subject="alerts.cim", delivery=NATSDelivery.CORE)
 SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 ERROR, MAYBE = DeliveryResult.ERROR, DeliveryResult.POST_DELIVERY_ERROR
+FATAL = DeliveryResult.FATAL_ERROR
 
 
 @asynccontextmanager
@@ -135,10 +136,12 @@ async def test_the_pings_of_a_server_are_answered(fake_time: FakeTime) -> None:
         ({"error": {"code": 503, "err_code": 10008, "description": "no space"}}, ERROR, "no space"),
         ({"error": {}}, ERROR, "without a code"),
         ({"stream": 1}, MAYBE, "not an acknowledgement"),
+        ({"stream": "", "seq": 0}, MAYBE, "not an acknowledgement"),
         (b"MSG REPLY 1 4\r\nnope\r\n", MAYBE, "not an acknowledgement"),
         (b"MSG REPLY 1 4\r\n[{}]\r\n", MAYBE, "not an acknowledgement"),
-        (b"HMSG REPLY 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", ERROR, "no stream"),
+        (b"HMSG REPLY 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", FATAL, "no stream"),
         (b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n", ERROR, "refuses: Permissions"),
+        (b"-ERR 'Maximum Payload Violation'\r\n", ERROR, "larger than the server takes"),
         (b"-ERR 'Stale Connection'\r\n", MAYBE, "Stale Connection; the broker may have"),
         (b"MSG REPLY 1 999999999\r\n", MAYBE, "longer than 65536"),
         (b"MSG REPLY 1\r\n", MAYBE, "no length"),

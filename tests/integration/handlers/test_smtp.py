@@ -157,6 +157,16 @@ async def test_one_refused_indication_refuses_no_other(fake_time: FakeTime) -> N
     assert server.connections == 1
 
 
+@pytest.mark.parametrize("answer", ["550 5.7.26 the policy of the domain", "554 5.1.8 no sender"])
+async def test_a_refusal_that_concerns_all_messages_holds(fake_time: FakeTime, answer: str) -> None:
+    async with serving() as server, handling(fake_time, server.url) as handler:
+        server.to_messages = [answer]
+        outcome = await told(handler, fake_time)
+        assert (outcome.result, outcome.hold) == (DeliveryResult.ERROR, HoldCause.DESTINATION)
+        assert not outcome.refuses_indication
+        assert await told(handler, fake_time) == SUCCESS
+
+
 async def test_a_temporary_refusal_is_an_error(fake_time: FakeTime) -> None:
     async with serving() as server, handling(fake_time, server.url) as handler:
         server.to_messages = ["451 4.3.0 later"]

@@ -224,7 +224,7 @@ async def test_a_topic_is_not_created(kafka: Kafka, fake_time: FakeTime) -> None
         (told,) = await deliver(
             fake_time, kafka.url, numbered(1), options=KafkaOptions(topic="missing")
         )
-        assert told.result is ERROR
+        assert told.hold is HoldCause.DESTINATION
         assert "UNKNOWN_TOPIC_OR_PARTITION" in told.detail
 
 
@@ -233,9 +233,9 @@ async def test_batches_fit_the_topic(kafka: Kafka, fake_time: FakeTime) -> None:
     deliveries = [*numbered(20, size=5_000), *numbered(1, size=30_000), *numbered(2)]
     told = await deliver(fake_time, kafka.url, deliveries, options=KafkaOptions(topic=topic))
     assert [one.result for one in told[:20]] == [SUCCESS] * 20
-    assert told[20].result is DeliveryResult.FATAL_ERROR
-    assert [one.result for one in told[21:]] == [SUCCESS] * 2
-    records = await kafka.read(topic, 22)
+    assert told[20].refuses_indication
+    assert [(one.result, one.spends_attempt) for one in told[21:]] == [(ERROR, False)] * 2
+    records = await kafka.read(topic, 20)
     assert [json.loads(one.value)["id"] for one in records[:20]] == [f"id-{n}" for n in range(20)]
 
 

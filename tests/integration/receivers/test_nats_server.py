@@ -119,12 +119,12 @@ async def test_a_stream_stores_each_event_once(server: Server, fake_time: FakeTi
     assert events[0]["data"]["class"] == "CIM_AlertIndication"
 
 
-async def test_without_a_stream_it_is_an_error_that_says_so(
+async def test_without_a_stream_the_destination_is_held(
     server: Server, fake_time: FakeTime
 ) -> None:
     async with server.up(), handling(fake_time, server.url) as handler:
         told = await outcome(handler, fake_time)
-        assert told.result is DeliveryResult.ERROR
+        assert told.hold is HoldCause.DESTINATION
         assert "no stream of the server has this subject" in told.detail
         # The connection is as good as before.
         await add_stream(server.port)

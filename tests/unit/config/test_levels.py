@@ -102,6 +102,7 @@ def test_no_field_of_the_first_release_is_gone() -> None:
             {"protocol": "CIM-XML", "suspended": True},
             ("spec.proxy",),
         ),
+        ("ListenerDestination", {"protocol": "CIM-XML", "proxy": {}}, {"protocol": "CIM-XML"}, ()),
         (
             "IndicationService",
             {"proxy": {"url": "http://proxy"}},

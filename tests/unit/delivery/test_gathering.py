@@ -80,13 +80,19 @@ def test_who_waits_can_be_discarded(how: str) -> None:
     assert deliverer.settlements.discarded(DiscardReason.PURGED) == ["a"]
 
 
-def test_a_lifetime_ends_while_it_waits() -> None:
+def test_half_of_a_lifetime_is_left_for_attempts() -> None:
     deliverer = gathering(indication_lifetime_seconds=5.0)
     publish(deliverer, "a")
-    deliverer.advance(5.1)
-    assert deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED) == ["a"]
-    deliverer.advance(20)
+    deliverer.advance(2.4)
     assert deliverer.handlers["d"].attempts == []
+    deliverer.advance(0.2)
+    assert deliverer.handlers["d"].identifiers == ["a"]
+
+
+def test_a_full_queue_does_not_wait() -> None:
+    deliverer = gathering(queue_size=2)
+    publish(deliverer, "a", "b")
+    assert deliverer.handlers["d"].identifiers == ["a", "b"]
 
 
 def test_a_suspended_destination_attempts_nothing_when_the_delay_ends() -> None:

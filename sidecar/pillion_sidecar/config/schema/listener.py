@@ -13,6 +13,7 @@ from pillion_sidecar.config.schema.urls import (
     NAMED,
     NOT_SECURE,
     PLAIN,
+    is_loopback,
     listed,
     one_of_schemes,
 )
@@ -365,7 +366,6 @@ URL_SOURCE_RULES = (
 
 _is_not_secure = whole(NOT_SECURE)
 _is_plain = whole(PLAIN)
-_is_loopback = whole(LOOPBACK)
 
 
 def _tls_is_used(spec: JSONObject) -> bool:
@@ -375,7 +375,8 @@ def _tls_is_used(spec: JSONObject) -> bool:
 def _credentials_stay_secret(spec: JSONObject) -> bool:
     url = spec.get("destination", "")
     is_sent = any(kind in spec.get("credentials", {}) for kind in _SENT)
-    return not is_sent or not _is_plain(url) or _is_loopback(url)
+    is_local = is_loopback(url) and "url" not in spec.get("proxy", {})
+    return not is_sent or not _is_plain(url) or is_local
 
 
 #: Rules over a destination's spec; the deliverer checks a URL in a Secret.
@@ -392,11 +393,12 @@ SECURITY_RULES = (
         cel="!has(self.credentials) || "
         f"!({' || '.join(f'has(self.credentials.{kind})' for kind in _SENT)}) || "
         f"!has(self.destination) || !{cel_matches('self.destination', PLAIN)} || "
-        f"{cel_matches('self.destination', LOOPBACK)}",
+        f"({cel_matches('self.destination', LOOPBACK)} && "
+        "!(has(self.proxy) && has(self.proxy.url)))",
         holds=_credentials_stay_secret,
         field="credentials",
         message="would be sent unencrypted, since destination is without TLS",
         remedy="Begin destination with a scheme that has TLS, such as https://. (Without TLS they "
-        "may be sent to loopback only.)",
+        "may be sent to loopback only, without a proxy.)",
     ),
 )

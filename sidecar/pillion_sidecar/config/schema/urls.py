@@ -3,7 +3,7 @@ Destination without scheme. Pillion refuses it: silently doing without TLS is mo
 
 from collections.abc import Collection, Iterable
 
-from pillion_sidecar.fields import Rule, Text, matching, unlike
+from pillion_sidecar.fields import Rule, Text, matching, unlike, whole
 from pillion_sidecar.protocols import PROTOCOLS, Scheme, schemes_of
 
 SCHEMES = schemes_of(PROTOCOLS.values())
@@ -35,6 +35,8 @@ _NETWORK = tuple(one for one in SCHEMES if one.port is not None)
 NOT_SECURE = f"{one_of_schemes(one for one in SCHEMES if not one.is_secure)}://.*"
 PLAIN = f"{one_of_schemes(one for one in _NETWORK if not one.is_secure)}://.*"
 LOOPBACK = f"{one_of_schemes(_NETWORK)}://{_LOOPBACK}(:[0-9]*)?{_REST}"
+
+is_loopback = whole(LOOPBACK)
 
 
 def url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, ...]:

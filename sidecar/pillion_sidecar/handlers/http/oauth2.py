@@ -15,6 +15,7 @@ from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.config.schema.oauth2 import ClientAuthentication, OAuth2
 from pillion_sidecar.config.schema.proxy import Proxy
+from pillion_sidecar.config.schema.urls import is_loopback
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.http.authorization import AuthorizationError, Tell
 from pillion_sidecar.handlers.http.connector import AddressCheck
@@ -208,6 +209,9 @@ class TokenSources:
 
     def source(self, client: OAuth2, proxy: Proxy | None) -> TokenSource:
         """``proxy``: on the way to the endpoint. Raises InvalidDestinationError."""
+        if is_loopback(client.token_url):
+            # It may be without TLS.
+            proxy = None
         source = self._sources.get((client, proxy))
         if source is None:
             source = self._sources[client, proxy] = self._new(client, proxy)

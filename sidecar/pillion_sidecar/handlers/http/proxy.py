@@ -80,13 +80,14 @@ class ProxyConnector:
             await self._pace.turn()
             address = (await self._listener.permitted(stage))[0]
             sock = await self._open(stage)
-            self._listener.suspect = address
             try:
                 await self._begin(sock, wire, stage, address)
             except BaseException:  # A cancelled attempt leaves no socket either.
+                # Kept by a success: another address is no better.
+                self._listener.suspect = address
                 sock.close()
                 raise
-            self._listener.suspect = self._to_proxy.suspect = None
+            self._to_proxy.suspect = None
         except (ConnectError, DescriptorShortageError):
             raise
         except Exception as error:  # noqa: BLE001 - its text may quote anything

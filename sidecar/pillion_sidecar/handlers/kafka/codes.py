@@ -49,6 +49,7 @@ _MAY_HAVE = frozenset(
     )
 )
 _HOLDS = {
+    Code.UNKNOWN_TOPIC_OR_PARTITION: HoldCause.DESTINATION,
     Code.INVALID_TOPIC_EXCEPTION: HoldCause.DESTINATION,
     Code.TOPIC_AUTHORIZATION_FAILED: HoldCause.CREDENTIALS,
     Code.CLUSTER_AUTHORIZATION_FAILED: HoldCause.CREDENTIALS,
@@ -80,7 +81,7 @@ def outcome_of(code: int, topic: str) -> DeliveryOutcome:
         return DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, detail)
     if code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
         detail = f"{detail}: it takes no record of this size (max.message.bytes)"
-        return DeliveryOutcome(DeliveryResult.FATAL_ERROR, detail, refuses_indication=True)
+        return DeliveryOutcome(DeliveryResult.ERROR, detail, refuses_indication=True)
     hold = _HOLDS.get(code)  # type: ignore[call-overload]
     if hold is not None:
         return DeliveryOutcome(DeliveryResult.FATAL_ERROR, detail, hold=hold)

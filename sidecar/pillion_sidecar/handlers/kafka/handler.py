@@ -25,6 +25,8 @@ from pillion_sidecar.handlers.libraries import load
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.kafka import PROTOCOL, KafkaKey, KafkaOptions, SASLMechanism
 
+#: Seconds from the time-out of a request to that of an attempt, which may have several.
+AFTER_SECONDS = 1.0
 CODEC = "pillion_sidecar.handlers.kafka.codec"
 
 
@@ -52,7 +54,8 @@ class KafkaHandler:
             most=PROTOCOL.most_at_once,
             name=destination.name,
             timers=context.parts.timers,
-            timeout=destination.timeout_seconds,
+            # A broker that hangs ends its own request first, which concerns no other broker.
+            timeout=destination.timeout_seconds + AFTER_SECONDS,
         )
 
     def deliver(self, delivery: Delivery, done: Done) -> None:

@@ -135,8 +135,9 @@ class Producer:
                 detail = f"partition {partition} of topic {self._topic} has no leader"
                 attempt.fail(places, DeliveryOutcome(DeliveryResult.ERROR, detail))
         try:
-            for address, shares in by_leader.items():
-                await self._send(attempt, address, shares, progress)
+            async with asyncio.TaskGroup() as group:
+                for address, shares in by_leader.items():
+                    group.create_task(self._send(attempt, address, shares, progress))
         except asyncio.CancelledError:
             # A leader that hangs may have been replaced.
             self._leaders = None
@@ -250,9 +251,9 @@ class Producer:
             return
         outcome = outcome_of(code, self._topic)
         attempt.fail(places, outcome)
-        if outcome.result is not DeliveryResult.FATAL_ERROR or outcome.hold is not None:
+        if code not in ABOUT_RECORDS:
             self._leaders = None
-            _give_up(attempt, waiting, outcome)
+        _give_up(attempt, waiting, outcome)
 
 
 def _give_up(attempt: _Attempt, waiting: deque[_Places], failure: DeliveryOutcome) -> None:

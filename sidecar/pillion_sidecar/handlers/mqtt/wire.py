@@ -144,6 +144,9 @@ class MQTTWire(BrokerWire):
         if self._publishing.retain and properties.get(packets.RETAIN_AVAILABLE) == 0:
             message = "the broker retains no messages: write mqtt.retain: false"
             raise BrokerError(message, hold=HoldCause.DESTINATION)
+        if most == 0:
+            # MQTT 5, 3.2.2.3.6.
+            raise BrokerError("the broker takes no packet at all, which is a protocol error")
         if isinstance(most, int):
             self._most = most
         keep_alive = properties.get(packets.SERVER_KEEP_ALIVE)

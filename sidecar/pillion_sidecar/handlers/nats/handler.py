@@ -4,7 +4,13 @@ import json
 from functools import partial
 
 from pillion_sidecar.config.schema.destination import ListenerDestination
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.handler import (
+    Delivery,
+    DeliveryOutcome,
+    DeliveryResult,
+    Handler,
+    HoldCause,
+)
 from pillion_sidecar.handlers.broker.handler import MEDIA_TYPE, SUCCESS, BrokerHandler
 from pillion_sidecar.handlers.cloudevents import kept_event
 from pillion_sidecar.handlers.content import identifier_of
@@ -19,7 +25,9 @@ from pillion_sidecar.protocols.nats import PROTOCOL, NATSDelivery, NATSOptions
 #: err_code of JetStream: the message is larger than the stream allows.
 _TOO_LARGE_FOR_STREAM = 10054
 _NO_STREAM = DeliveryOutcome(
-    DeliveryResult.ERROR, "no stream of the server has this subject, or JetStream is off (503)"
+    DeliveryResult.FATAL_ERROR,
+    "no stream of the server has this subject, or JetStream is off (503)",
+    hold=HoldCause.DESTINATION,
 )
 _NO_ACKNOWLEDGEMENT = DeliveryOutcome(
     DeliveryResult.POST_DELIVERY_ERROR, "the answer is not an acknowledgement of a stream"
@@ -66,7 +74,8 @@ class NATSHandler(BrokerHandler):
                 f"JetStream error {code if isinstance(code, int) else 'without a code'}{words}",
                 refuses_indication=code == _TOO_LARGE_FOR_STREAM,
             )
-        if isinstance(told.get("stream"), str) and isinstance(told.get("seq"), int):
+        stream, number = told.get("stream"), told.get("seq")
+        if isinstance(stream, str) and stream and type(number) is int and number > 0:
             return SUCCESS
         return _NO_ACKNOWLEDGEMENT
 

@@ -19,6 +19,7 @@ from pillion_sidecar.handlers.nats.reading import Reader, Said
 #: Statuses of an answer. The server has none for the first three.
 TAKEN, ACKNOWLEDGED, TOO_LARGE = 0, 200, 413
 NO_RESPONDERS = 503
+_TOO_MUCH = b"maximum payload violation"
 _HEADERS_END = b"\r\n\r\n"
 _RECEIVE = 4096
 _NO_RESPONDERS = b"NATS/1.0 503"
@@ -140,6 +141,10 @@ class NATSWire(BrokerWire):
                 self.logged_in()
             case b"PONG" if not self._login.is_stored:
                 self.answered(TAKEN)
+            case b"-ERR" if self._is_ready and _TOO_MUCH in said.rest.lower():
+                # The server closes the connection.
+                self._keep = False
+                self.answered(TOO_LARGE, b"the message is larger than the server takes")
             case b"-ERR":
                 raise self._error(said.rest)
             case b"INFO":
@@ -161,8 +166,9 @@ class NATSWire(BrokerWire):
         if self._info is None:
             self._check(info)
             self._info = info
-        if isinstance(most, int):
-            self._most = most
+        if type(most) is int and most > 0:
+            # Before TLS, anybody may have written it: it refuses nothing.
+            self._most = most if self._transport is not None else max(most, self._most)
         if info.get("ldm") is True:
             # It is about to end.
             self.retire()

@@ -30,6 +30,8 @@ _LIBRARY = "aiosmtplib.protocol"
 _TEXT_LIMIT = 200
 #: RFC 4954: authentication is required, too weak, or invalid; encryption is required for it.
 _NOT_AUTHENTICATED = frozenset((530, 534, 535, 538))
+#: Status codes of RFC 3463 that concern the next message too: addresses, mailboxes, policies.
+_ABOUT_ALL = re.compile(r"5\.[127]\.")
 _FIRST_DOTS = re.compile(rb"^\.", re.MULTILINE)
 
 
@@ -198,6 +200,9 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         answer = await smtp.read_response()
         if not 200 <= answer.code < 600 or 300 <= answer.code < 400:
             raise _FailedError(f"the message was answered by {self._shown(answer)}")
+        if answer.code >= 500 and _ABOUT_ALL.match(answer.message):
+            self._written = False
+            raise self._refusal(answer, "the message was", hold=HoldCause.DESTINATION)
         return answer.code, self._shown(answer)
 
     # Opening.

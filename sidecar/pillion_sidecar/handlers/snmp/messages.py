@@ -112,7 +112,8 @@ class CommunitySecurity:
         reader = Reader(Reader(message).read(SEQUENCE))
         if reader.integer() != _V2C:
             raise BERError("it has another version than v2c")
-        reader.read(OCTET_STRING)
+        if reader.read(OCTET_STRING) != self._community:
+            raise BERError("it has another community")
         answer = read_pdu(reader)
         if answer.tag != RESPONSE or answer.number != number:
             raise BERError("it answers something else")
