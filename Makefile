@@ -40,6 +40,10 @@ java:
 demo: java .venv/.spark ## From a Spark job over real weather records to two real listeners, through a failure
 	@$(PY) examples/demo/run.py
 
+.PHONY: handlers-demo
+handlers-demo: .venv/.complete ## A destination of every protocol; each receiver is killed and revived; one table
+	@$(PY) examples/handlers/run.py
+
 .PHONY: test
 test: java lint rows unit integration cluster ## Everything below that can fail, but for the benchmarks
 # Rows first: what they have found green on this very tree is not run a second time.
@@ -51,7 +55,7 @@ lint: .venv/.spark ## ruff (rules and format), mypy --strict, import contract
 	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary $(ROOTS) testbed tools tests/support tests/cluster tests/benchmarks \
-	  tests/conftest.py images/*.py tests/images/pywbem-listener/listener.py
+	  tests/conftest.py images/*.py examples/handlers tests/images/pywbem-listener/listener.py
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter | tail -n 3
 
 .PHONY: quick
