@@ -372,18 +372,20 @@ class SMTPSink(Receiver):
 
     def command(self) -> Sequence[str]:
         user = ("-u", "root") if os.getuid() == 0 else ()
-        where = ("-d", f"{self.folder}/mail.", f"127.0.0.1:{self.port}", "16")
+        where = ("-D", str(self.record), f"127.0.0.1:{self.port}", "16")
         return (str(program("smtp-sink")), *user, *where)
 
     def arrived(self) -> list[int]:
         """Read the attached JSON of each mail: one mail may have several indications."""
-        files = sorted(self.folder.glob("mail.*"), key=lambda file: file.stat().st_mtime_ns)
-        found = [one for file in files for one in self._indications(file.read_bytes())]
+        text = self.record.read_bytes() if self.record.exists() else b""
+        # The sink puts this line before each mail.
+        mails = re.split(rb"^(?=X-Client-Addr: )", text, flags=re.MULTILINE)
+        found = [one for mail in mails for one in self._indications(mail)]
         return numbers(map(json.dumps, found))
 
     @staticmethod
     def _indications(mail: bytes) -> list[object]:
-        """None if the sink was killed while it took the mail."""
+        """Return those of a mail: none if the sink was killed while it wrote it."""
         message = message_from_bytes(mail, policy=policy.SMTP)
         for part in message.walk():
             if part.get_filename() == "indications.json":
