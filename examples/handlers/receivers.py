@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import nats
-import nats.errors
 import yaml
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -120,9 +119,13 @@ class Receiver:
         until(f"{self.title} ({self.protocol}) to listen", self._is_up)
 
     def _is_up(self) -> bool:
+        self.check()
+        return self.listens()
+
+    def check(self) -> None:
+        """Raises ProcessFailed if it has ended by itself."""
         if self.running is not None and self.running.exit_code() is not None:
             raise self.running.failed("ended")
-        return self.listens()
 
     def listens(self) -> bool:
         try:
