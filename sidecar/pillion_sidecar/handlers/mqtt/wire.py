@@ -63,6 +63,7 @@ class MQTTWire(BrokerWire):
         "_pings",
         "_publishing",
         "_reader",
+        "_received",
         "_timer",
         "_timers",
     )
@@ -81,6 +82,8 @@ class MQTTWire(BrokerWire):
         self._reader = Reader()
         #: Maximum bytes of a packet, if the broker has a limit.
         self._most: int | None = None
+        #: Reason of the PUBREC of the message under way.
+        self._received: int | None = None
         self._number = 0
         self.doing = "waiting for the broker's CONNACK"
 
@@ -196,13 +199,18 @@ class MQTTWire(BrokerWire):
         if answer.reason >= FAILURE:
             self.answered(answer.reason, answer.text)
         else:
+            self._received = answer.reason
             self.write(packets.release(answer.number))
 
     def _completed(self, packet: Packet) -> None:
         answer = self._read(packet)
         if answer.reason >= FAILURE:
             raise BrokerError(f"the broker answers PUBREL with {reason_text(answer.reason)}")
-        self.answered(answer.reason)
+        received, self._received = self._received, None
+        if received is None:
+            raise BrokerError("the broker completes a message that it has not received")
+        # PUBREC tells whether there are subscribers.
+        self.answered(received)
 
     def _error(self, packet: Packet) -> BrokerError:
         answer = packets.read_answer(packet)
