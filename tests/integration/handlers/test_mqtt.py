@@ -104,6 +104,9 @@ async def test_qos_2_waits_for_the_second_answer(fake_time: FakeTime) -> None:
         broker.answer = PUBREC + b"\x70\x03ID\x92"
         told = await Attempt(handler, fake_time).outcome()
         assert (told.result, "answers PUBREL" in told.detail) == (MAYBE, True)
+        broker.answer = b"\x70\x03ID\x00"
+        told = await Attempt(handler, fake_time).outcome()
+        assert (told.result, "has not received" in told.detail) == (MAYBE, True)
 
 
 async def test_a_broker_without_subscribers_has_the_message(fake_time: FakeTime) -> None:
