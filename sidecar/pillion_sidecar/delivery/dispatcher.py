@@ -84,7 +84,7 @@ class Dispatcher:
                 # queued.
                 queue.health.retry_now()
             return
-        if due is None:
+        if due is None and queue.gather_seconds:
             due = self._gathered_at(queue)
         if due is None:
             if len(queue.in_flight) < queue.max_in_flight:
@@ -95,7 +95,7 @@ class Dispatcher:
         queue.schedule(self._timers.call_at(wake_at, lambda: self._wake(queue)))
 
     def _gathered_at(self, queue: DestinationQueue) -> float | None:
-        if not queue.gather_seconds or self.shutdown.is_draining:
+        if self.shutdown.is_draining:
             return None
         return queue.gathered_at(self._clock.monotonic())
 
@@ -169,7 +169,8 @@ class Dispatcher:
             self._scheduled = False
 
     def _attempt(self, queue: DestinationQueue) -> None:
-        for _ in range(queue.together):
+        gathers = queue.gather_seconds and not queue.in_flight
+        for _ in range(queue.most_together if gathers else 1):
             if not self._attempt_next(queue):
                 return
         if queue.waiting.count and len(queue.in_flight) < queue.max_in_flight:

@@ -121,7 +121,7 @@ class DestinationQueue:
         own = None if destination.relay_to is not None else destination.options
         batch = own if isinstance(own, BatchOptions) else BatchOptions()
         # A full queue would refuse what could fill the batch.
-        self._most_together = min(batch.max_batch, self.capacity)
+        self.most_together = min(batch.max_batch, self.capacity)
         # Half of a lifetime is left for attempts.
         self.gather_seconds = min(batch.max_delay_seconds, (self.lifetime or math.inf) / 2)
         self.sends_identifiers = sends_identifiers
@@ -294,18 +294,13 @@ class DestinationQueue:
     def gathered_at(self, now: float) -> float | None:
         """When (monotonic) the waiting entries are attempted though they are no full batch; None:
         now."""
-        if self.in_flight or self.draining or self.waiting.count >= self._most_together:
+        if self.in_flight or self.draining or self.waiting.count >= self.most_together:
             return None
         first = self.waiting.first()
         if first is None or first.attempts:
             return None
         end = first.indication.accepted_at + self.gather_seconds
         return end if end > now else None
-
-    @property
-    def together(self) -> int:
-        """Maximum number of entries to attempt in this turn of the event loop."""
-        return 1 if self.in_flight or not self.gather_seconds else self._most_together
 
     def take(self, *, now: float) -> QueueEntry | None:
         """Take the entry to attempt at ``now`` (monotonic); None if order allows none."""
