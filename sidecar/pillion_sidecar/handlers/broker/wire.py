@@ -1,13 +1,18 @@
 """One connection to a message broker: it logs in, and then publishes one message at a time."""
 
 import asyncio
-import ssl
 from typing import ClassVar
 
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.handlers.errors import HandlerError
 from pillion_sidecar.handlers.http.exchange import Failure, shown
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner, has_ended, queued_bytes
+from pillion_sidecar.handlers.http.wire import (
+    RequestWire,
+    WireOwner,
+    has_ended,
+    loss_reason,
+    queued_bytes,
+)
 
 _CLOSED = "the broker closed the connection"
 _NOT_SHOWN = "its words may quote the URL, which is in a Secret, so they are not shown"
@@ -114,14 +119,10 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
         self._owner = None
         self._busy = False
         self._request = b""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            # See Wire.close.
-            if not transport.is_closing():
-                if is_idle and self.farewell:
-                    transport.write(self.farewell)
-                transport.close()
-            transport.abort()
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and is_idle and self.farewell:
+            transport.write(self.farewell)
+        self.close_transport()
 
     def give_up(self, reason: str) -> Failure:
         failure = self._failure(reason, untaken=not self._flushed)
@@ -156,13 +157,7 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         # A reset proves nothing about what the broker has read.
         untaken = not self._flushed
-        if isinstance(exc, ssl.SSLError):
-            reason = f"TLS: {(exc.reason or 'error').replace('_', ' ').lower()}"
-        elif isinstance(exc, OSError):
-            reason = f"the connection broke: {exc.strerror or exc}"
-        else:
-            reason = "the connection was closed"
-        self._lost(self._failure(reason, untaken=untaken), untaken=untaken)
+        self._lost(self._failure(loss_reason(exc), untaken=untaken), untaken=untaken)
 
     # Outcomes.
 

@@ -77,6 +77,15 @@ class RequestWire(asyncio.BaseProtocol):
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._owner.wire_opened(self)
 
+    def close_transport(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            # Over TLS, close() waits for the peer's close. Called twice on Python 3.11, it leaves a
+            # transport that cannot be aborted.
+            if not transport.is_closing():
+                transport.close()
+            transport.abort()
+
     def pause_writing(self) -> None:
         self._flushed = False
 
@@ -103,6 +112,21 @@ class WireOwner(Protocol):
 
 #: Makes a wire for its owner.
 NewWire: TypeAlias = Callable[[WireOwner], RequestWire]
+
+
+def loss_reason(exc: Exception | None) -> str:
+    """Return why a connection is lost, for a message. ``exc``: of ``connection_lost``."""
+    if isinstance(exc, ssl.SSLError):
+        return f"TLS: {(exc.reason or 'error').replace('_', ' ').lower()}"
+    if isinstance(exc, OSError):
+        return f"the connection broke: {exc.strerror or exc}"
+    return "the connection was closed"
+
+
+def is_alert(exc: Exception | None) -> bool:
+    """Whether the peer refuses the TLS connection. With TLS 1.3 it refuses a client's certificate
+    only after the handshake."""
+    return isinstance(exc, ssl.SSLError) and "ALERT" in (exc.reason or "")
 
 
 def queued_bytes(transport: asyncio.Transport) -> int | None:
@@ -176,13 +200,7 @@ class Wire(RequestWire, asyncio.BufferedProtocol):
     def close(self) -> None:
         self._owner = None
         self._busy = False
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            # Over TLS, close() waits for the peer's close. Called twice on Python 3.11, it leaves a
-            # transport that cannot be aborted.
-            if not transport.is_closing():
-                transport.close()
-            transport.abort()
+        self.close_transport()
 
     def give_up(self, reason: str) -> Failure:
         failure = self._failure(reason, untaken=not self._flushed and not self._received)
@@ -238,16 +256,7 @@ class Wire(RequestWire, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._owner is None:
             return
-        if isinstance(exc, ssl.SSLError):
-            # A TLS 1.3 listener refuses a client's certificate only after the handshake.
-            untaken = self._refused or "ALERT" in (exc.reason or "")
-            self._ended(
-                f"TLS: {(exc.reason or 'error').replace('_', ' ').lower()}", untaken=untaken
-            )
-        elif isinstance(exc, OSError):
-            self._ended(f"the connection broke: {exc.strerror or exc}", untaken=self._refused)
-        else:
-            self._ended("the connection was closed", untaken=self._refused)
+        self._ended(loss_reason(exc), untaken=self._refused or is_alert(exc))
 
     # Calls by the parser.
 

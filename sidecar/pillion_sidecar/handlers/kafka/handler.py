@@ -1,4 +1,4 @@
-"""The Kafka handler: one record for each delivery; what waits shares a batch."""
+"""The Kafka handler: one record for each delivery. Waiting deliveries share a batch."""
 
 import sys
 from collections.abc import Callable, Sequence

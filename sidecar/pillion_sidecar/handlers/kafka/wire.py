@@ -2,14 +2,20 @@
 their length in front."""
 
 import asyncio
-import ssl
 from collections.abc import Callable, Generator
 from typing import TypeAlias
 
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.handlers.errors import HandlerError
 from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner, has_ended, queued_bytes
+from pillion_sidecar.handlers.http.wire import (
+    RequestWire,
+    WireOwner,
+    has_ended,
+    is_alert,
+    loss_reason,
+    queued_bytes,
+)
 
 #: Maximum bytes of an answer. 10,000 partitions are half of it.
 ANSWER_LIMIT = 1024 * 1024
@@ -67,12 +73,7 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         self._owner = None
         self._busy = False
         self._request = b""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            # See Wire.close.
-            if not transport.is_closing():
-                transport.close()
-            transport.abort()
+        self.close_transport()
 
     def give_up(self, reason: str) -> Failure:
         failure = self._failure(reason, untaken=not self._flushed)
@@ -110,16 +111,8 @@ class KafkaWire(RequestWire, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         # A request that is not completely written cannot be read.
-        untaken = not self._flushed
-        if isinstance(exc, ssl.SSLError):
-            reason = f"TLS: {(exc.reason or 'error').replace('_', ' ').lower()}"
-            # The broker refuses the client's certificate.
-            untaken = untaken or "ALERT" in (exc.reason or "")
-        elif isinstance(exc, OSError):
-            reason = f"the connection broke: {exc.strerror or exc}"
-        else:
-            reason = "the connection was closed"
-        self._ended(reason, untaken=untaken)
+        untaken = not self._flushed or is_alert(exc)
+        self._ended(loss_reason(exc), untaken=untaken)
 
     # A request and its answer.
 

@@ -85,14 +85,10 @@ class SMTPWire(RequestWire, asyncio.Protocol):
     def close(self) -> None:
         self._owner = None
         task, self._task = self._task, None
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            if not transport.is_closing():
-                if self._is_ready and task is None:
-                    transport.write(b"QUIT\r\n")
-                # See Wire.close.
-                transport.close()
-            transport.abort()
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and self._is_ready and task is None:
+            transport.write(b"QUIT\r\n")
+        self.close_transport()
         if task is not None:
             task.cancel()
 

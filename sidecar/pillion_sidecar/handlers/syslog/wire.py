@@ -3,13 +3,19 @@ it: then the listener's system has the message, whether or not its program has r
 
 import asyncio
 import socket
-import ssl
 import struct
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner, has_ended, queued_bytes
+from pillion_sidecar.handlers.http.wire import (
+    RequestWire,
+    WireOwner,
+    has_ended,
+    is_alert,
+    loss_reason,
+    queued_bytes,
+)
 
 #: No event reports an acknowledgement. So many turns of the event loop look for it, then a timer,
 #: whose seconds double.
@@ -70,12 +76,7 @@ class SyslogWire(RequestWire, asyncio.Protocol):
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            # See Wire.close.
-            if not transport.is_closing():
-                transport.close()
-            transport.abort()
+        self.close_transport()
 
     def give_up(self, reason: str) -> Failure:
         failure = self._failure(reason, untaken=not self._flushed)
@@ -99,16 +100,8 @@ class SyslogWire(RequestWire, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         # A reset proves nothing about what the listener has read.
-        untaken = not self._flushed
-        if isinstance(exc, ssl.SSLError):
-            reason = f"TLS: {(exc.reason or 'error').replace('_', ' ').lower()}"
-            # The listener refuses the client's certificate.
-            untaken = untaken or "ALERT" in (exc.reason or "")
-        elif isinstance(exc, OSError):
-            reason = f"the connection broke: {exc.strerror or exc}"
-        else:
-            reason = "the connection was closed"
-        self._ended(reason, untaken=untaken)
+        untaken = not self._flushed or is_alert(exc)
+        self._ended(loss_reason(exc), untaken=untaken)
 
     # Acknowledgement.
 
