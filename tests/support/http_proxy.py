@@ -15,7 +15,7 @@ class HTTPProxy:
         #: The first lines and the heads of what was asked of it.
         self.asked: list[str] = []
         self.heads: list[bytes] = []
-        #: Where tunnels lead, whatever they name; None: where they name.
+        #: The target of all tunnels; None: the one that a request names.
         self.leads_to: tuple[str, int] | None = None
         pair = f"{ACCOUNT['username']}:{ACCOUNT['password']}".encode()
         self._wanted = b"Proxy-Authorization: Basic " + base64.b64encode(pair) if account else b""

@@ -72,7 +72,7 @@ def _properties(ports: Sequence[int], keys: Path) -> dict[str, str]:
         f"{listener}.ssl.keystore.location": str(keys),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:writer",
-        # Whoever would create a topic by asking for it is seen.
+        # A request for metadata would create a topic here.
         "auto.create.topics.enable": "true",
     }
 

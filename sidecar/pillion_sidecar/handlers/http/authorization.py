@@ -27,7 +27,7 @@ class AuthorizationError(HandlerError):
 
     @property
     def outcome(self) -> DeliveryOutcome:
-        """The outcome of a request that was not sent for want of a token."""
+        """The outcome of a request that was not sent, since there is no token."""
         if self.hold is None:
             return unsent_outcome(str(self))
         return DeliveryOutcome(DeliveryResult.FATAL_ERROR, str(self), hold=self.hold)
