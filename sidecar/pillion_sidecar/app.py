@@ -31,11 +31,11 @@ from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
 from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
-from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.plugin.process import warn_of_missing_programs
 from pillion_sidecar.handlers.plugin_slots import LINK_DESCRIPTORS, MOST_LINKS, LinkSlots
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
 from pillion_sidecar.http_errors import OriginPolicy, answer_the_rest
 from pillion_sidecar.http_server import AddressTaken, Listeners
 from pillion_sidecar.intake.bodies import INTAKE_KINDS

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.handlers.http.connector import Connector
-from pillion_sidecar.handlers.http.exchange import Failure, Headers
-from pillion_sidecar.handlers.http.sender import RECEIVE_BUFFER, HTTPSender
-from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.handlers.http.wire import http_wires
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.handlers.transport.connector import Connector
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers
+from pillion_sidecar.handlers.transport.sender import RECEIVE_BUFFER, PooledSender
+from pillion_sidecar.handlers.transport.target import parse_target
 from support.bench import nginx, report, wrk
 
 REQUEST = (
@@ -31,7 +32,7 @@ REQUEST = (
 class Load:
     """Sends the next request as soon as one is answered, until it is told to stop."""
 
-    def __init__(self, sender: HTTPSender, stopped: Callable[[], bool]) -> None:
+    def __init__(self, sender: PooledSender, stopped: Callable[[], bool]) -> None:
         self.count = 0
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sender = sender
@@ -60,9 +61,11 @@ async def pillion(port: int, connections: int, seconds: int) -> float:
         resolver=resolver,
         address_policy=AddressPolicy(allow_loopback=True),
     )
-    buffer = memoryview(bytearray(RECEIVE_BUFFER))
+    new_wire = http_wires(memoryview(bytearray(RECEIVE_BUFFER)))
     senders = [
-        HTTPSender(connector=connector, clock=clock, timers=timers, buffer=buffer, timeout=30.0)
+        PooledSender(
+            connector=connector, clock=clock, timers=timers, new_wire=new_wire, timeout=30.0
+        )
         for _ in range(connections)
     ]
     stop = asyncio.Event()

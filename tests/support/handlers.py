@@ -3,7 +3,7 @@
 from typing import Any
 
 from pillion_sidecar.delivery.handler import Delivery
-from pillion_sidecar.handlers.http.exchange import Exchange
+from pillion_sidecar.handlers.transport.exchange import Exchange
 from pillion_sidecar.indication import Indication
 
 BODY = b'{"class":"CIM_AlertIndication","properties":{"AlertType":5}}'

@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.handlers.http.connector import Connector
-from pillion_sidecar.handlers.http.exchange import USUAL, Failure, Headers, Reading
-from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
-from pillion_sidecar.handlers.http.sender import HTTPSender
-from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.handlers.http.answers import USUAL, Reading
+from pillion_sidecar.handlers.http.wire import http_wires
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.handlers.transport.connector import Connector
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers
+from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.transport.sender import RECEIVE_BUFFER, PooledSender
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
 
 Answer = tuple[int, Headers, bytes]
@@ -146,7 +148,7 @@ async def sending(
     nameservers: tuple[str, ...] = (),
     reading: Reading = USUAL,
     outgoing: OutgoingConnections | None = None,
-) -> AsyncIterator[HTTPSender]:
+) -> AsyncIterator[PooledSender]:
     """A sender to ``url`` on fake time."""
     resolver = Resolver(nameservers=nameservers)
     connector = Connector(
@@ -155,14 +157,13 @@ async def sending(
         address_policy=address_policy or AddressPolicy(allow_loopback=True),
         tls=tls,
     )
-    sender = HTTPSender(
+    sender = PooledSender(
         connector=connector,
         clock=time,
         timers=time,
-        buffer=memoryview(bytearray(16 * 1024)),
+        new_wire=http_wires(memoryview(bytearray(RECEIVE_BUFFER)), reading),
         timeout=seconds,
         idle_seconds=idle_seconds,
-        reading=reading,
         outgoing=outgoing,
     )
     try:
@@ -172,7 +173,7 @@ async def sending(
         await resolver.close()
 
 
-async def send(sender: HTTPSender, data: bytes | None = None) -> Recorder:
+async def send(sender: PooledSender, data: bytes | None = None) -> Recorder:
     """Send a request; returns at once with who hears of it."""
     recorder = Recorder()
     sender.send(request() if data is None else data, recorder)

@@ -9,10 +9,10 @@ from typing import Any
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import DeliverThrough, ListenerDestination
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
-from pillion_sidecar.handlers.http.exchange import Exchange, Failure
-from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.relay import RelayHandler
+from pillion_sidecar.handlers.transport.exchange import Exchange, Failure
+from pillion_sidecar.handlers.transport.target import parse_target
 from support.delivery import Deliverer, destination
 
 RELAY_URL = "http://gateway.example:8288/v1/relay?ack=durable"

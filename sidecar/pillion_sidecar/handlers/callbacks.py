@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.listener import TLSOptions
-from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
-from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
-from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
-from pillion_sidecar.handlers.http.sender import SharedParts
-from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.http.wire import http_wires
+from pillion_sidecar.handlers.transport.connector import AddressCheck, NameResolver
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.transport.sender import SharedParts
+from pillion_sidecar.handlers.transport.target import HTTPTarget, parse_target
 
 #: Seconds of one call, and of an idle connection.
 TIMEOUT_SECONDS = 10.0
@@ -88,7 +90,9 @@ class HTTPCallbackPoster:
         connector = self._parts.connector(
             target, address_policy=self._address_policy, tls=self._tls
         )
-        return self._parts.sender(connector, timeout=TIMEOUT_SECONDS)
+        return self._parts.sender(
+            connector, new_wire=http_wires(self._parts.buffer), timeout=TIMEOUT_SECONDS
+        )
 
 
 @dataclass(slots=True, eq=False)

@@ -14,18 +14,18 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.handlers.authorization import Authorizer
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import Authorizer
-from pillion_sidecar.handlers.http.exchange import (
+from pillion_sidecar.handlers.http.answers import status_outcome
+from pillion_sidecar.handlers.http.requests import AuthorizedRequests, content_language
+from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
     Sender,
     failure_outcome,
     later,
-    status_outcome,
 )
-from pillion_sidecar.handlers.http.sender import AuthorizedRequests, content_language
-from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.cim_xml import PROTOCOL
 

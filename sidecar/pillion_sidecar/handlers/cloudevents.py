@@ -17,6 +17,7 @@ import msgspec
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
+from pillion_sidecar.handlers.authorization import Authorizer
 from pillion_sidecar.handlers.batches import Batches, Waiting
 from pillion_sidecar.handlers.content import (
     UNSAYABLE,
@@ -26,10 +27,10 @@ from pillion_sidecar.handlers.content import (
     read_content,
 )
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import Authorizer
-from pillion_sidecar.handlers.http.exchange import STATUS, Sender
+from pillion_sidecar.handlers.http.answers import STATUS
 from pillion_sidecar.handlers.http.posting import PostHandler
-from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.handlers.transport.exchange import Sender
+from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols import BatchOptions
 from pillion_sidecar.protocols.cloud_events import PROTOCOL

@@ -6,20 +6,17 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Handler
+from pillion_sidecar.handlers.authorization import Authorizer, StaticAuthorizer, authorization
 from pillion_sidecar.handlers.folder import DeliveryFolder
-from pillion_sidecar.handlers.http.authorization import (
-    Authorizer,
-    StaticAuthorizer,
-    authorization,
-)
-from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck, Upgrade
-from pillion_sidecar.handlers.http.exchange import USUAL, Reading
+from pillion_sidecar.handlers.http.answers import USUAL, Reading
 from pillion_sidecar.handlers.http.oauth2 import OAuth2Authorizer, TokenSources
-from pillion_sidecar.handlers.http.proxy import through
-from pillion_sidecar.handlers.http.sender import HTTPSender, SharedParts
-from pillion_sidecar.handlers.http.target import HTTPTarget, NetworkTarget, parse_target
-from pillion_sidecar.handlers.http.wire import NewWire
+from pillion_sidecar.handlers.http.wire import http_wires
 from pillion_sidecar.handlers.plugin_slots import LinkSlots
+from pillion_sidecar.handlers.transport.connector import NAME_ADVICE, AddressCheck, Upgrade
+from pillion_sidecar.handlers.transport.proxy import through
+from pillion_sidecar.handlers.transport.sender import PooledSender, SharedParts
+from pillion_sidecar.handlers.transport.target import HTTPTarget, NetworkTarget, parse_target
+from pillion_sidecar.handlers.transport.wire import NewWire
 from pillion_sidecar.protocols import Protocol as DeliveryProtocol
 from pillion_sidecar.settings import PluginEndpoint
 
@@ -64,7 +61,7 @@ class HandlerContext:
         reading: Reading = USUAL,
         new_wire: NewWire | None = None,
         datagrams: bool = False,
-    ) -> HTTPSender:
+    ) -> PooledSender:
         """``new_wire`` None: HTTP/1.1, whose answers are read as ``reading`` says. ``datagrams``:
         UDP. Raises InvalidDestinationError."""
         connector = self.parts.connect(
@@ -77,7 +74,9 @@ class HandlerContext:
             datagrams=datagrams,
         )
         return self.parts.sender(
-            connector, timeout=destination.timeout_seconds, reading=reading, new_wire=new_wire
+            connector,
+            new_wire=new_wire or http_wires(self.parts.buffer, reading),
+            timeout=destination.timeout_seconds,
         )
 
     def upgrade(self, destination: ListenerDestination, target: NetworkTarget) -> Upgrade:

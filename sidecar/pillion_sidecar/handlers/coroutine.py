@@ -12,7 +12,7 @@ from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.batches import Batches, Waiting, unsent
 from pillion_sidecar.handlers.content import UNSAYABLE
-from pillion_sidecar.handlers.http.exchange import later
+from pillion_sidecar.handlers.transport.exchange import later
 from pillion_sidecar.indication import Indication, Selection
 
 logger = logging.getLogger("pillion.handlers")

@@ -5,6 +5,14 @@ class HandlerError(Exception):
     """A request to a listener cannot be made or sent. The text says why, and holds no secret."""
 
 
+class InvalidDestinationError(HandlerError):
+    """No request can be sent to the destination (S0.8: permanent). The text says why."""
+
+    def __init__(self, message: str, *, cause: HoldCause = HoldCause.DESTINATION) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
 class ConnectError(HandlerError):
     """No address could be connected to."""
 

@@ -20,8 +20,9 @@ from pillion_sidecar.handlers.batches import unsent
 from pillion_sidecar.handlers.content import content_of, data_parts
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.coroutine import CoroutineBatchHandler, Progress
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.folder import DeliveryFolder
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, check_forms
+from pillion_sidecar.handlers.transport.target import check_forms
 from pillion_sidecar.protocols.file import PROTOCOL, FileOptions
 
 _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)

@@ -10,18 +10,19 @@ from pillion_sidecar.config.schema.destination import DeliverThrough, ListenerDe
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.filewatch import FollowedFile, Unusable
-from pillion_sidecar.handlers.errors import ConnectError
-from pillion_sidecar.handlers.http.authorization import (
+from pillion_sidecar.handlers.authorization import (
     Authorizer,
     StaticAuthorizer,
     TokenFileAuthorizer,
     unsent_outcome,
 )
-from pillion_sidecar.handlers.http.connector import Connector
-from pillion_sidecar.handlers.http.exchange import Reading
-from pillion_sidecar.handlers.http.sender import SharedParts
-from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
+from pillion_sidecar.handlers.errors import ConnectError, InvalidDestinationError
+from pillion_sidecar.handlers.http.answers import Reading
+from pillion_sidecar.handlers.http.wire import http_wires
 from pillion_sidecar.handlers.relay import RelayHandler
+from pillion_sidecar.handlers.transport.connector import Connector
+from pillion_sidecar.handlers.transport.sender import SharedParts
+from pillion_sidecar.handlers.transport.target import HTTPTarget, parse_target
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.settings import GatewayEndpoint
 from pillion_sidecar.wire.relay import RELAY_PATH, RELAY_QUERY
@@ -55,7 +56,9 @@ class Gateways:
         connector = GatewayConnector(target, parts=parts, authorities=self._authorities)
         return RelayHandler(
             sender=parts.sender(
-                connector, timeout=destination.timeout_seconds, reading=RELAY_ANSWER
+                connector,
+                new_wire=http_wires(parts.buffer, RELAY_ANSWER),
+                timeout=destination.timeout_seconds,
             ),
             target=target,
             authorizer=self._authorizer,

@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.schema.oauth2 import OAuth2
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
-from pillion_sidecar.handlers.http.authorization import authorization
+from pillion_sidecar.handlers.authorization import authorization
 from pillion_sidecar.indication import Indication, Selection
 
 #: So many characters in a row count as a quotation, since an answer may be cut anywhere.

@@ -14,17 +14,17 @@ from pillion_sidecar.delivery.handler import (
     Handler,
     HoldCause,
 )
+from pillion_sidecar.handlers.authorization import unsent_outcome
 from pillion_sidecar.handlers.context import Factory, HandlerContext
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.folder import DeliveryFolder
 from pillion_sidecar.handlers.gateway import Gateways, UnableHandler
-from pillion_sidecar.handlers.http.authorization import unsent_outcome
-from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.oauth2 import TokenSources
-from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
-from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, SharedParts
-from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.handlers.redaction import DiscreetHandler
+from pillion_sidecar.handlers.transport.connector import AddressCheck, NameResolver
+from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.transport.sender import IDLE_SECONDS, SharedParts
 from pillion_sidecar.protocols import PROTOCOLS, Protocol
 from pillion_sidecar.settings import GatewayEndpoint, PluginEndpoint
 

@@ -17,14 +17,11 @@ from msgspec import UNSET
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.authorization import AuthorizationError, Authorizer, unsent_outcome
 from pillion_sidecar.handlers.batches import Batches, Waiting
-from pillion_sidecar.handlers.http.authorization import (
-    AuthorizationError,
-    Authorizer,
-    unsent_outcome,
-)
-from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender, later, retry_after
-from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.handlers.http.answers import retry_after
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender, later
+from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.wire.relay import MAXIMUM_LANGUAGES, RELAYED_LINE
 from pillion_sidecar.wire.submission import SubmissionAnswer

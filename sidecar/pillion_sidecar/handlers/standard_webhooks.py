@@ -17,6 +17,7 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.signing import SigningKey
 from pillion_sidecar.delivery.handler import Delivery, Handler, HoldCause
+from pillion_sidecar.handlers.authorization import Authorizer
 from pillion_sidecar.handlers.cloudevents import TYPE_PREFIX
 from pillion_sidecar.handlers.content import (
     Content,
@@ -26,10 +27,11 @@ from pillion_sidecar.handlers.content import (
     occurred,
 )
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import Authorizer
-from pillion_sidecar.handlers.http.exchange import STATUS, Sender
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.http.answers import STATUS
 from pillion_sidecar.handlers.http.posting import PostHandler
-from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError
+from pillion_sidecar.handlers.transport.exchange import Sender
+from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.standard_webhooks import PROTOCOL
 

@@ -11,22 +11,21 @@ from pillion_sidecar.delivery.handler import (
     Handler,
     HoldCause,
 )
+from pillion_sidecar.handlers.authorization import Authorizer
 from pillion_sidecar.handlers.context import HandlerContext
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.filling import Filling, Values, values_of
-from pillion_sidecar.handlers.http.authorization import Authorizer
-from pillion_sidecar.handlers.http.exchange import (
-    BODY_SECONDS,
+from pillion_sidecar.handlers.http.answers import BODY_SECONDS, Reading, status_outcome
+from pillion_sidecar.handlers.http.posting import PostHandler
+from pillion_sidecar.handlers.presets import SERVICES, Service, is_routing_key
+from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
-    Reading,
     Sender,
     failure_outcome,
     shown,
-    status_outcome,
 )
-from pillion_sidecar.handlers.http.posting import PostHandler
-from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError
-from pillion_sidecar.handlers.presets import SERVICES, Service, is_routing_key
+from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.webhook import PROTOCOL, Preset, WebhookOptions
 from pillion_sidecar.templates import Template, TemplateError, parse_template

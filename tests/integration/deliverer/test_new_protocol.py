@@ -36,7 +36,7 @@ PROTOCOL = Protocol(
 """
 HANDLER = """
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.http.exchange import later
+from pillion_sidecar.handlers.transport.exchange import later
 
 RECEIVED = []
 

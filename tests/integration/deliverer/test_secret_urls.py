@@ -17,8 +17,8 @@ import pytest
 import trustme
 
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.handlers.http.sender import Channel
-from pillion_sidecar.handlers.http.wire import Wire
+from pillion_sidecar.handlers.transport.sender import Channel
+from pillion_sidecar.handlers.transport.wire import RequestWire
 from support.http_listener import Peer
 from support.http_listener import listening as scripted
 from support.listening import listening
@@ -247,7 +247,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> dict[str, asyncio.Event]:
         enter(channel, stage)
         found[stage.partition(" ")[0]].set()
 
-    def wire_opened(channel: Channel, wire: Wire) -> None:
+    def wire_opened(channel: Channel, wire: RequestWire) -> None:
         opened(channel, wire)
         found["open"].set()
 

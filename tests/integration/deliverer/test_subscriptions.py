@@ -14,7 +14,7 @@ import pytest
 
 from pillion_cli.listener.sequence import Verdict
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
-from pillion_sidecar.handlers.http.exchange import later
+from pillion_sidecar.handlers.transport.exchange import later
 from pillion_sidecar.indication import Indication, Selection
 from support.listening import Listening, listening
 from support.resources import JSON, subscription

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryResult, Handler
-from pillion_sidecar.handlers.http.exchange import BODY_SECONDS
+from pillion_sidecar.handlers.http.answers import BODY_SECONDS
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.protocols.webhook import Preset, WebhookOptions
 from pillion_sidecar.testing import FakeTime

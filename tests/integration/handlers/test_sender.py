@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, Reading
+from pillion_sidecar.handlers.http.answers import BODY_LIMIT, Reading
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, Recorder, listening, ok, request, send, sending
 

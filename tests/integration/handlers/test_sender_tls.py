@@ -11,7 +11,7 @@ import trustme
 
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.http.connector import build_context
+from pillion_sidecar.handlers.transport.connector import build_context
 from pillion_sidecar.testing import FakeTime
 from support.certificates import nameless_server
 from support.http_listener import Peer, listening, ok, request, send, sending

@@ -8,11 +8,12 @@ import pytest
 
 from pillion_sidecar.handlers.errors import ConnectError
 from pillion_sidecar.handlers.gateway import SILENCE, GatewayConnector
-from pillion_sidecar.handlers.http.exchange import Failure, Headers
-from pillion_sidecar.handlers.http.sender import SharedParts
-from pillion_sidecar.handlers.http.target import parse_target
-from pillion_sidecar.handlers.http.wire import RequestWire, Wire
+from pillion_sidecar.handlers.http.wire import HTTPWire
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers
+from pillion_sidecar.handlers.transport.sender import SharedParts
+from pillion_sidecar.handlers.transport.target import parse_target
+from pillion_sidecar.handlers.transport.wire import RequestWire
 from pillion_sidecar.testing import FakeTime
 
 
@@ -53,7 +54,7 @@ def connector(url: str, resolver: Resolver, *, silence_seconds: float) -> Gatewa
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone has that")
 async def test_a_connection_that_nobody_acknowledges_is_given_up(nobody: str) -> None:
     resolver = Resolver(nameservers=())
-    wire = Wire(owner=Owner(), buffer=memoryview(bytearray(1024)))
+    wire = HTTPWire(Owner(), buffer=memoryview(bytearray(1024)))
     try:
         with pytest.raises(ConnectError, match=r"no connection to 127\.0\.0\.1 .*timed out"):
             await connector(nobody, resolver, silence_seconds=0.2).connect(wire, lambda _: None)
@@ -72,7 +73,7 @@ async def test_so_is_one_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
         return made[-1]
 
     resolver = Resolver(nameservers=())
-    wire = Wire(owner=Owner(), buffer=memoryview(bytearray(1024)))
+    wire = HTTPWire(Owner(), buffer=memoryview(bytearray(1024)))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         monkeypatch.setattr(socket, "socket", kept)

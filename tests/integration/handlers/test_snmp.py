@@ -14,7 +14,6 @@ from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.usm import SNMPCredentials, make_user
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
-from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
 from pillion_sidecar.handlers.snmp.ber import (
     SEQUENCE,
     Reader,
@@ -26,6 +25,7 @@ from pillion_sidecar.handlers.snmp.ber import (
 )
 from pillion_sidecar.handlers.snmp.messages import REPORT
 from pillion_sidecar.handlers.snmp.wire import MOST_MESSAGES, PROBATION, SOCKET_SECONDS
+from pillion_sidecar.handlers.transport.sender import IDLE_SECONDS
 from pillion_sidecar.protocols.snmp import AuthProtocol, Notification, SNMPOptions, SNMPVersion
 from pillion_sidecar.testing import FakeTime
 from support.protocol_peers import AMPLE, BIG, TIMEOUT, Attempt, destination, registry

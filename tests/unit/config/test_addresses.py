@@ -16,7 +16,8 @@ from pillion_sidecar.config.addresses import (
     parse_host,
 )
 from pillion_sidecar.config.schema.urls import URL
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.transport.target import parse_target
 from support.resource_values import URL_PIECES
 
 STANDALONE = AddressPolicy(allow_loopback=True)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.handlers.appending import AppendError, Line, append
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, check_forms
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.transport.target import check_forms
 from pillion_sidecar.protocols.file import PROTOCOL
 
 NAME = "alerts.ndjson"

@@ -6,10 +6,10 @@ import pytest
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.handlers.authorization import AuthorizationError, Authorizer, Tell
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
-from pillion_sidecar.handlers.http.authorization import AuthorizationError, Authorizer, Tell
-from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery
 

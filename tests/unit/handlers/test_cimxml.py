@@ -8,10 +8,10 @@ from lxml import etree
 from pillion_cim.cimxml.response import render_export_error, render_export_response
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
-from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
-from pillion_sidecar.handlers.http.exchange import Failure, Headers
-from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler, event_of, render
-from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
-from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.batches import FULL_BEFORE_GROWTH
 from pillion_sidecar.handlers.cloudevents import CloudEventsBatchHandler
-from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
-from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.protocols import BatchOptions
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication

@@ -10,10 +10,10 @@ import pytest
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.authorization import StaticAuthorizer, authorization
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
-from pillion_sidecar.handlers.http.authorization import StaticAuthorizer, authorization
-from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.redaction import DiscreetHandler
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.indication import Indication, Selection, selection_of
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication

@@ -6,13 +6,9 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.http.authorization import authorization
-from pillion_sidecar.handlers.http.exchange import (
-    RETRY_AFTER_LIMIT,
-    retry_after,
-    status_outcome,
-)
-from pillion_sidecar.handlers.http.target import InvalidDestinationError
+from pillion_sidecar.handlers.authorization import authorization
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.http.answers import RETRY_AFTER_LIMIT, retry_after, status_outcome
 from pillion_sidecar.testing import FakeTime
 
 NOW = 1_792_584_000.0  # Wed, 21 Oct 2026 12:00:00 GMT

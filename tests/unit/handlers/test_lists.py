@@ -10,11 +10,11 @@ from lxml import etree
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.delivery.handler import Delivery, DeliveryResult, Handler
+from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsBatchHandler, CloudEventsHandler
-from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
-from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.relay import render_line
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.indication import MOST_LISTED, Indication, Selection, selection_of
 from pillion_sidecar.protocols import BatchOptions
 from pillion_sidecar.testing import FakeTime

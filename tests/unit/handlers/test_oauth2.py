@@ -10,9 +10,8 @@ import pytest
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.schema.oauth2 import ClientAuthentication, OAuth2
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.handlers.authorization import AuthorizationError
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
-from pillion_sidecar.handlers.http.authorization import AuthorizationError
-from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.oauth2 import (
     LEAST_AGE,
     LONGEST_LIFETIME,
@@ -21,8 +20,9 @@ from pillion_sidecar.handlers.http.oauth2 import (
     TokenSource,
     read_answer,
 )
-from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.redaction import DiscreetHandler
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery
 

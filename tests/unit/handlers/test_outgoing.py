@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from pillion_sidecar.handlers.http.exchange import failure_outcome
-from pillion_sidecar.handlers.http.outgoing import LOOK_SECONDS, OutgoingConnections
-from pillion_sidecar.handlers.http.sender import LEAST_OVERDUE_SECONDS, SHORTAGE_SECONDS
+from pillion_sidecar.handlers.transport.exchange import failure_outcome
+from pillion_sidecar.handlers.transport.outgoing import LOOK_SECONDS, OutgoingConnections
+from pillion_sidecar.handlers.transport.sender import LEAST_OVERDUE_SECONDS, SHORTAGE_SECONDS
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, Recorder, listening, ok, request, sending
 
@@ -282,7 +282,7 @@ async def test_no_descriptor_is_no_failure_of_the_destination(
     async with listening(answer_all) as listener, sending(listener.url, fake_time) as sender:
         recorder = Recorder()
         with monkeypatch.context() as short:
-            short.setattr("pillion_sidecar.handlers.http.connector.socket.socket", refuse)
+            short.setattr("pillion_sidecar.handlers.transport.connector.socket.socket", refuse)
             sender.send(request(), recorder)
             await asked.wait()
             await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from pillion_sidecar.handlers.http.connector import OpeningPace
+from pillion_sidecar.handlers.transport.connector import OpeningPace
 
 
 async def _take(pace: OpeningPace, name: str, order: list[str]) -> None:

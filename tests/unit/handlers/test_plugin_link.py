@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
-from pillion_sidecar.handlers.http.exchange import RETRY_AFTER_LIMIT
+from pillion_sidecar.handlers.http.answers import RETRY_AFTER_LIMIT
 from pillion_sidecar.handlers.plugin import messages
 from pillion_sidecar.handlers.plugin.link import (
     IDLE_SECONDS,

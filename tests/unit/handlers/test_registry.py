@@ -16,11 +16,11 @@ from pillion_sidecar.config.signing import SigningKey
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
-from pillion_sidecar.handlers.http.connector import TLSContexts, build_context
-from pillion_sidecar.handlers.http.target import InvalidDestinationError
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.handlers.registry import HandlerRegistry, load_factories
 from pillion_sidecar.handlers.relay import RelayHandler
+from pillion_sidecar.handlers.transport.connector import TLSContexts, build_context
 from pillion_sidecar.handlers.webhook import WebhookHandler
 from pillion_sidecar.protocols import Protocol
 from pillion_sidecar.protocols.declaration import http_schemes

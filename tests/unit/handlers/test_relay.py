@@ -10,15 +10,10 @@ import pytest
 
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.filewatch import FollowedFile, Unusable
+from pillion_sidecar.handlers.authorization import Authorizer, StaticAuthorizer, TokenFileAuthorizer
 from pillion_sidecar.handlers.batches import MOST_BYTES
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.gateway import relay_target
-from pillion_sidecar.handlers.http.authorization import (
-    Authorizer,
-    StaticAuthorizer,
-    TokenFileAuthorizer,
-)
-from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.relay import (
     CONNECTION_SECONDS,
     MOST_LINES,
@@ -26,6 +21,8 @@ from pillion_sidecar.handlers.relay import (
     line_outcomes,
     render_line,
 )
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.testing import FakeTime
 from support.handlers import BODY, FakeSender, delivery, indication

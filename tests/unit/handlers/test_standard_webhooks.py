@@ -15,12 +15,12 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.signing import SigningKey
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
-from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
-from pillion_sidecar.handlers.http.exchange import Failure
+from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.posting import GONE_SECONDS
-from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.handlers.standard_webhooks import StandardWebhooksHandler, header_identifier
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication
 

@@ -4,11 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.handlers.http.target import (
-    HTTPTarget,
-    InvalidDestinationError,
-    parse_target,
-)
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.transport.target import HTTPTarget, parse_target
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,16 @@ from pillion_sidecar.delivery.handler import (
     Handler,
     HoldCause,
 )
+from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
-from pillion_sidecar.handlers.http.exchange import Failure
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.http.oauth2 import TokenSources
-from pillion_sidecar.handlers.http.sender import SharedParts
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.handlers.presets import SERVICES
 from pillion_sidecar.handlers.redaction import DiscreetHandler
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.sender import SharedParts
+from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.handlers.webhook import WebhookHandler, create_handler
 from pillion_sidecar.protocols.webhook import Preset, WebhookOptions
 from pillion_sidecar.templates import parse_template

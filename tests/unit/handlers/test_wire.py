@@ -9,8 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, Failure, Headers
-from pillion_sidecar.handlers.http.wire import RequestWire, Wire
+from pillion_sidecar.handlers.http.answers import BODY_LIMIT
+from pillion_sidecar.handlers.http.wire import HTTPWire
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers
+from pillion_sidecar.handlers.transport.wire import RequestWire
 
 
 class FakeTransport:
@@ -56,15 +58,15 @@ class Owner:
         self.losses.append((failure, untaken))
 
 
-def opened(transport: FakeTransport) -> tuple[Wire, Owner, memoryview]:
+def opened(transport: FakeTransport) -> tuple[HTTPWire, Owner, memoryview]:
     owner = Owner()
     buffer = memoryview(bytearray(1024))
-    wire = Wire(owner=owner, buffer=buffer)
+    wire = HTTPWire(owner, buffer=buffer)
     wire.connection_made(cast(asyncio.Transport, transport))
     return wire, owner, buffer
 
 
-def receive(wire: Wire, buffer: memoryview, data: bytes) -> None:
+def receive(wire: HTTPWire, buffer: memoryview, data: bytes) -> None:
     buffer[: len(data)] = data
     wire.buffer_updated(len(data))
 
@@ -227,7 +229,7 @@ def test_a_tls_alert_says_that_the_request_was_not_taken(
 
 def test_a_wire_that_was_closed_before_it_opened_closes() -> None:
     transport = FakeTransport()
-    wire = Wire(owner=Owner(), buffer=memoryview(bytearray(10)))
+    wire = HTTPWire(Owner(), buffer=memoryview(bytearray(10)))
     wire.close()
     wire.connection_made(cast(asyncio.Transport, transport))
     assert transport.closed

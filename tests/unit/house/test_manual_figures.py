@@ -33,8 +33,9 @@ from pillion_sidecar.descriptors import (
     MOST_DESCRIPTORS,
     SMALL_CONNECTIONS,
 )
-from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
-from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
+from pillion_sidecar.handlers.http.answers import BODY_LIMIT
+from pillion_sidecar.handlers.transport.exchange import HEAD_LIMIT
+from pillion_sidecar.handlers.transport.sender import IDLE_SECONDS
 from pillion_sidecar.http_server import MAXIMUM_HEADERS
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.intake.answers import CALLBACK_DISCARDS

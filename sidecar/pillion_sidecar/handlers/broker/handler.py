@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.cloudevents import kept_event, render
 from pillion_sidecar.handlers.content import UNSAYABLE
-from pillion_sidecar.handlers.http.exchange import (
+from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
     Sender,

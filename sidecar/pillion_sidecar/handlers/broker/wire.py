@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.handlers.errors import HandlerError
-from pillion_sidecar.handlers.http.exchange import Failure, shown
-from pillion_sidecar.handlers.http.wire import (
+from pillion_sidecar.handlers.transport.exchange import Failure, shown
+from pillion_sidecar.handlers.transport.wire import (
     RequestWire,
     WireOwner,
     has_ended,
@@ -49,8 +49,8 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
     )
 
     def __init__(self, owner: WireOwner, *, buffer: memoryview, discreet: bool) -> None:
-        """``buffer``: see :class:`pillion_sidecar.handlers.http.wire.Wire`. ``discreet``: no text
-        of the broker is shown."""
+        """``buffer``: all connections may share it; it is unused once ``buffer_updated`` returns.
+        ``discreet``: no text of the broker is shown."""
         super().__init__(owner)
         self._buffer = buffer
         self._discreet = discreet

@@ -1,1 +1,1 @@
-"""HTTP/1.1 out: one small sender that the handlers over HTTP share."""
+"""HTTP/1.1: what the handlers over it share."""

@@ -17,16 +17,15 @@ from pillion_sidecar.config.schema.oauth2 import ClientAuthentication, OAuth2
 from pillion_sidecar.config.schema.proxy import Proxy
 from pillion_sidecar.config.schema.urls import is_loopback
 from pillion_sidecar.delivery.handler import HoldCause
-from pillion_sidecar.handlers.http.authorization import AuthorizationError, Tell
-from pillion_sidecar.handlers.http.connector import AddressCheck
-from pillion_sidecar.handlers.http.exchange import Failure, Headers, Reading, Sender
-from pillion_sidecar.handlers.http.proxy import through
-from pillion_sidecar.handlers.http.sender import SharedParts
-from pillion_sidecar.handlers.http.target import (
-    HTTPTarget,
-    InvalidDestinationError,
-    parse_target,
-)
+from pillion_sidecar.handlers.authorization import AuthorizationError, Tell
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.http.answers import Reading
+from pillion_sidecar.handlers.http.wire import http_wires
+from pillion_sidecar.handlers.transport.connector import AddressCheck
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.transport.proxy import through
+from pillion_sidecar.handlers.transport.sender import SharedParts
+from pillion_sidecar.handlers.transport.target import HTTPTarget, parse_target
 
 #: Maximum seconds of one token request.
 REQUEST_SECONDS = 30.0
@@ -239,7 +238,9 @@ class TokenSources:
             raise InvalidDestinationError(
                 f"credentials.oauth2: {error}", cause=HoldCause.CREDENTIALS
             ) from None
-        sender = self._parts.sender(connector, timeout=REQUEST_SECONDS, reading=ANSWER)
+        sender = self._parts.sender(
+            connector, new_wire=http_wires(self._parts.buffer, ANSWER), timeout=REQUEST_SECONDS
+        )
         return TokenSource(client, target=target, sender=sender, clock=self._parts.clock)
 
 

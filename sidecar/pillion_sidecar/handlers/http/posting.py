@@ -10,18 +10,18 @@ from typing import ClassVar
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.handlers.authorization import Authorizer
 from pillion_sidecar.handlers.content import UNSAYABLE
-from pillion_sidecar.handlers.http.authorization import Authorizer
-from pillion_sidecar.handlers.http.exchange import (
+from pillion_sidecar.handlers.http.answers import status_outcome
+from pillion_sidecar.handlers.http.requests import AuthorizedRequests, content_language
+from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
     Sender,
     failure_outcome,
     later,
-    status_outcome,
 )
-from pillion_sidecar.handlers.http.sender import AuthorizedRequests, content_language
-from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
 
 #: Seconds without a request after 410 (Gone). A changed destination has a new handler, which sends

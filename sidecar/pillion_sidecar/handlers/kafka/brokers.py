@@ -9,11 +9,11 @@ from pillion_sidecar.config.schema.urls import LOOPBACK
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.fields import whole
 from pillion_sidecar.handlers.coroutine import Progress
-from pillion_sidecar.handlers.errors import HandlerError
-from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, NetworkTarget
-from pillion_sidecar.handlers.http.wire import NewWire, RequestWire, WireOwner
+from pillion_sidecar.handlers.errors import HandlerError, InvalidDestinationError
 from pillion_sidecar.handlers.kafka.wire import Authentication, KafkaWire
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.transport.target import NetworkTarget
+from pillion_sidecar.handlers.transport.wire import NewWire, RequestWire, WireOwner
 
 #: Makes the sender for a target, with wires of a kind. Raises InvalidDestinationError.
 NewSender = Callable[[NetworkTarget, NewWire], Sender]

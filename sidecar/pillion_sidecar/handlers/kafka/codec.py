@@ -18,7 +18,6 @@ from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.produce import ProduceRequest_v5
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from pillion_sidecar.handlers.http.exchange import shown
 from pillion_sidecar.handlers.kafka.codes import Code, name_of
 from pillion_sidecar.handlers.kafka.wire import (
     LENGTH_BYTES,
@@ -26,6 +25,7 @@ from pillion_sidecar.handlers.kafka.wire import (
     Authentication,
     AuthenticationError,
 )
+from pillion_sidecar.handlers.transport.exchange import shown
 from pillion_sidecar.protocols.kafka import KafkaAcks, KafkaCompression, SASLMechanism
 
 CLIENT_ID = "pillion"

@@ -7,21 +7,18 @@ from functools import partial
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
+from pillion_sidecar.handlers.authorization import authorization
 from pillion_sidecar.handlers.cloudevents import kept_event, render
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.coroutine import CoroutineBatchHandler, Done, Progress
-from pillion_sidecar.handlers.http.authorization import authorization
-from pillion_sidecar.handlers.http.exchange import Sender
-from pillion_sidecar.handlers.http.target import (
-    InvalidDestinationError,
-    NetworkTarget,
-    parse_network_target,
-)
-from pillion_sidecar.handlers.http.wire import NewWire
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.kafka.brokers import Broker, Brokers
 from pillion_sidecar.handlers.kafka.producer import SEPARATOR, Producer
 from pillion_sidecar.handlers.kafka.wire import Authentication
 from pillion_sidecar.handlers.libraries import load
+from pillion_sidecar.handlers.transport.exchange import Sender
+from pillion_sidecar.handlers.transport.target import NetworkTarget, parse_network_target
+from pillion_sidecar.handlers.transport.wire import NewWire
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.kafka import PROTOCOL, KafkaKey, KafkaOptions, SASLMechanism
 

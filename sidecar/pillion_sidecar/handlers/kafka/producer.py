@@ -11,11 +11,10 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.batches import unsent
 from pillion_sidecar.handlers.coroutine import Progress
-from pillion_sidecar.handlers.errors import HandlerError
-from pillion_sidecar.handlers.http.exchange import failure_outcome
-from pillion_sidecar.handlers.http.target import InvalidDestinationError
+from pillion_sidecar.handlers.errors import HandlerError, InvalidDestinationError
 from pillion_sidecar.handlers.kafka.brokers import BrokerError, Brokers
 from pillion_sidecar.handlers.kafka.codes import ABOUT_RECORDS, Code, outcome_of
+from pillion_sidecar.handlers.transport.exchange import failure_outcome
 from pillion_sidecar.protocols.kafka import KafkaCompression, KafkaKey, KafkaOptions
 
 #: Seconds after which leaders are asked for again: partitions may have been added.

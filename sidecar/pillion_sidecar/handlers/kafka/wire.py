@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.handlers.errors import HandlerError
-from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.wire import (
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.wire import (
     RequestWire,
     WireOwner,
     has_ended,

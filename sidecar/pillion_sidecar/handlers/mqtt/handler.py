@@ -6,11 +6,10 @@ from functools import partial
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
+from pillion_sidecar.handlers.authorization import authorization
 from pillion_sidecar.handlers.broker.handler import MEDIA_TYPE, SUCCESS, BrokerHandler
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import authorization
-from pillion_sidecar.handlers.http.exchange import Sender, shown
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_network_target
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.mqtt.packets import message_properties
 from pillion_sidecar.handlers.mqtt.reasons import (
     FAILURE,
@@ -20,6 +19,8 @@ from pillion_sidecar.handlers.mqtt.reasons import (
     reason_text,
 )
 from pillion_sidecar.handlers.mqtt.wire import TOO_LARGE, MQTTWire, Publishing
+from pillion_sidecar.handlers.transport.exchange import Sender, shown
+from pillion_sidecar.handlers.transport.target import parse_network_target
 from pillion_sidecar.protocols.mqtt import PROTOCOL, MQTTOptions
 
 _LONGEST_KEEP_ALIVE = 0xFFFF

@@ -9,10 +9,10 @@ from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.broker.wire import BrokerError, BrokerWire
-from pillion_sidecar.handlers.http.wire import WireOwner
 from pillion_sidecar.handlers.mqtt import packets
 from pillion_sidecar.handlers.mqtt.packets import Packet, Properties, Reader
 from pillion_sidecar.handlers.mqtt.reasons import FAILURE, HOLDS, reason_text
+from pillion_sidecar.handlers.transport.wire import WireOwner
 
 #: Status of an answer; all others are reasons.
 TOO_LARGE = 413

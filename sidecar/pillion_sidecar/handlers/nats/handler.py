@@ -11,15 +11,16 @@ from pillion_sidecar.delivery.handler import (
     Handler,
     HoldCause,
 )
+from pillion_sidecar.handlers.authorization import authorization
 from pillion_sidecar.handlers.broker.handler import MEDIA_TYPE, SUCCESS, BrokerHandler
 from pillion_sidecar.handlers.cloudevents import kept_event
 from pillion_sidecar.handlers.content import identifier_of
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import authorization
-from pillion_sidecar.handlers.http.exchange import Sender, shown
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_network_target
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.nats.wire import NO_RESPONDERS, TAKEN, TOO_LARGE, Login, NATSWire
 from pillion_sidecar.handlers.standard_webhooks import header_identifier
+from pillion_sidecar.handlers.transport.exchange import Sender, shown
+from pillion_sidecar.handlers.transport.target import parse_network_target
 from pillion_sidecar.protocols.nats import PROTOCOL, NATSDelivery, NATSOptions
 
 #: err_code of JetStream: the message is larger than the stream allows.

@@ -13,8 +13,8 @@ from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.broker.wire import BrokerError, BrokerWire
 from pillion_sidecar.handlers.errors import ConnectError
-from pillion_sidecar.handlers.http.wire import WireOwner
 from pillion_sidecar.handlers.nats.reading import Reader, Said
+from pillion_sidecar.handlers.transport.wire import WireOwner
 
 #: Statuses of an answer. The server has none for the first three.
 TAKEN, ACKNOWLEDGED, TOO_LARGE = 0, 200, 413

@@ -13,7 +13,7 @@ from pillion_sidecar.delivery.handler import (
     HoldCause,
 )
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.target import InvalidDestinationError
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.plugin import messages
 from pillion_sidecar.handlers.plugin.lines import LinkNames, PluginLog
 from pillion_sidecar.handlers.plugin.link import Link

@@ -8,7 +8,7 @@ import msgspec
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.errors import HandlerError
-from pillion_sidecar.handlers.http.exchange import RETRY_AFTER_LIMIT
+from pillion_sidecar.handlers.http.answers import RETRY_AFTER_LIMIT
 
 VERSION = 1
 #: Maximum bytes of a line to a plug-in, with the newline.

@@ -14,21 +14,22 @@ from pillion_sidecar.delivery.handler import (
     Handler,
     HoldCause,
 )
+from pillion_sidecar.handlers.authorization import authorization
 from pillion_sidecar.handlers.batches import Batches, Waiting
 from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.authorization import authorization
-from pillion_sidecar.handlers.http.exchange import (
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.smtp.message import MessageFormat
+from pillion_sidecar.handlers.smtp.wire import Envelope, SMTPWire
+from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
     Sender,
     failure_outcome,
     later,
 )
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_network_target
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner
-from pillion_sidecar.handlers.smtp.message import MessageFormat
-from pillion_sidecar.handlers.smtp.wire import Envelope, SMTPWire
+from pillion_sidecar.handlers.transport.target import parse_network_target
+from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.smtp import PROTOCOL, SMTPOptions
 from pillion_sidecar.templates import TemplateError

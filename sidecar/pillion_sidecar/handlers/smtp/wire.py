@@ -13,10 +13,10 @@ from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.handlers.errors import ConnectError
-from pillion_sidecar.handlers.http.connector import Upgrade
-from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner
 from pillion_sidecar.handlers.libraries import load
+from pillion_sidecar.handlers.transport.connector import Upgrade
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner
 from pillion_sidecar.protocols.smtp import StartTLS
 
 if TYPE_CHECKING:

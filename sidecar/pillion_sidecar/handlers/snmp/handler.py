@@ -15,15 +15,7 @@ from pillion_sidecar.delivery.handler import (
 )
 from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.exchange import (
-    Failure,
-    Headers,
-    Sender,
-    failure_outcome,
-    later,
-)
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_network_target
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.snmp.messages import (
     ERROR_STATUSES,
     PDU_BYTES,
@@ -33,6 +25,15 @@ from pillion_sidecar.handlers.snmp.messages import (
 from pillion_sidecar.handlers.snmp.notification import NotificationFormat
 from pillion_sidecar.handlers.snmp.usm import LONGEST_ENGINE, UserSecurity
 from pillion_sidecar.handlers.snmp.wire import SNMPWire
+from pillion_sidecar.handlers.transport.exchange import (
+    Failure,
+    Headers,
+    Sender,
+    failure_outcome,
+    later,
+)
+from pillion_sidecar.handlers.transport.target import parse_network_target
+from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.snmp import PROTOCOL, Notification, SNMPOptions, SNMPVersion
 

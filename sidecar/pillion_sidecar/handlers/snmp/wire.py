@@ -6,10 +6,10 @@ import secrets
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner
 from pillion_sidecar.handlers.snmp.ber import BERError
 from pillion_sidecar.handlers.snmp.messages import INFORM, REPORT, TRAP, Security, make_pdu
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner
 
 #: Seconds that the first trap of a socket waits for a refusal.
 PROBATION = 0.25

@@ -9,17 +9,17 @@ from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.context import HandlerContext
-from pillion_sidecar.handlers.http.exchange import (
+from pillion_sidecar.handlers.syslog.message import MessageFormat
+from pillion_sidecar.handlers.syslog.wire import SyslogWire
+from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
     Sender,
     failure_outcome,
     later,
 )
-from pillion_sidecar.handlers.http.target import parse_network_target
-from pillion_sidecar.handlers.http.wire import RequestWire, WireOwner
-from pillion_sidecar.handlers.syslog.message import MessageFormat
-from pillion_sidecar.handlers.syslog.wire import SyslogWire
+from pillion_sidecar.handlers.transport.target import parse_network_target
+from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.syslog import PROTOCOL, SyslogOptions
 

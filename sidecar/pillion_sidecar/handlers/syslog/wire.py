@@ -7,8 +7,8 @@ import struct
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.http.exchange import Failure
-from pillion_sidecar.handlers.http.wire import (
+from pillion_sidecar.handlers.transport.exchange import Failure
+from pillion_sidecar.handlers.transport.wire import (
     RequestWire,
     WireOwner,
     has_ended,

@@ -10,8 +10,7 @@ from pillion_sidecar.config.credentials import is_bearer_token
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.filewatch import FollowedFile, Unusable
-from pillion_sidecar.handlers.errors import HandlerError
-from pillion_sidecar.handlers.http.target import InvalidDestinationError
+from pillion_sidecar.handlers.errors import HandlerError, InvalidDestinationError
 
 #: Seconds for which a token's file is not checked again.
 LOOK_SECONDS = 1.0

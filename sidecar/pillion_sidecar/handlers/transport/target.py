@@ -4,20 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.fields import whole
-from pillion_sidecar.handlers.errors import HandlerError
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.protocols import Protocol
 
 _WELL_KNOWN = {"http": 80, "https": 443}
-
-
-class InvalidDestinationError(HandlerError):
-    """No request can be sent to the destination (S0.8: permanent). The text says why."""
-
-    def __init__(self, message: str, *, cause: HoldCause = HoldCause.DESTINATION) -> None:
-        super().__init__(message)
-        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True, repr=False)

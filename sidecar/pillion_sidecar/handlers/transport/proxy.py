@@ -10,16 +10,15 @@ from dataclasses import replace
 
 from pillion_sidecar.config.schema.proxy import ConnectTo, Proxy
 from pillion_sidecar.delivery.handler import HoldCause
-from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError
-from pillion_sidecar.handlers.http.authorization import authorization
-from pillion_sidecar.handlers.http.connector import Connector, OpeningPace
-from pillion_sidecar.handlers.http.exchange import HEAD_LIMIT
-from pillion_sidecar.handlers.http.target import (
-    HTTPTarget,
+from pillion_sidecar.handlers.authorization import authorization
+from pillion_sidecar.handlers.errors import (
+    ConnectError,
+    DescriptorShortageError,
     InvalidDestinationError,
-    NetworkTarget,
-    parse_target,
 )
+from pillion_sidecar.handlers.transport.connector import Connector, OpeningPace
+from pillion_sidecar.handlers.transport.exchange import HEAD_LIMIT
+from pillion_sidecar.handlers.transport.target import HTTPTarget, NetworkTarget, parse_target
 
 _END = b"\r\n\r\n"
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")

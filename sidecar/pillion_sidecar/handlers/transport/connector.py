@@ -20,10 +20,14 @@ from pillion_sidecar.config.credentials import (
 )
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import HoldCause
-from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError
-from pillion_sidecar.handlers.http.target import InvalidDestinationError, NetworkTarget
-from pillion_sidecar.handlers.http.wire import RequestWire
+from pillion_sidecar.handlers.errors import (
+    ConnectError,
+    DescriptorShortageError,
+    InvalidDestinationError,
+)
 from pillion_sidecar.handlers.resolver import ResolutionError
+from pillion_sidecar.handlers.transport.target import NetworkTarget
+from pillion_sidecar.handlers.transport.wire import RequestWire
 
 # The attempt's deadline cancels the handshake before this.
 _NEVER = 86_400.0

@@ -1,22 +1,17 @@
 """The sender of one destination: slots with at most one connection each."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from pillion_cim.model import is_language_tag
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.config.schema.proxy import Proxy
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError
-from pillion_sidecar.handlers.http.authorization import (
-    AuthorizationError,
-    Authorizer,
-)
-from pillion_sidecar.handlers.http.connector import (
+from pillion_sidecar.handlers.transport.connector import (
     NAME_ADVICE,
     AddressCheck,
     Connector,
@@ -24,18 +19,11 @@ from pillion_sidecar.handlers.http.connector import (
     OpeningPace,
     TLSContexts,
 )
-from pillion_sidecar.handlers.http.exchange import (
-    USUAL,
-    Exchange,
-    Failure,
-    Headers,
-    Reading,
-    Sender,
-)
-from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
-from pillion_sidecar.handlers.http.proxy import ProxyConnector, proxy_target
-from pillion_sidecar.handlers.http.target import NetworkTarget
-from pillion_sidecar.handlers.http.wire import NewWire, RequestWire, Wire, WireOwner
+from pillion_sidecar.handlers.transport.exchange import Exchange, Failure, Headers
+from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.transport.proxy import ProxyConnector, proxy_target
+from pillion_sidecar.handlers.transport.target import NetworkTarget
+from pillion_sidecar.handlers.transport.wire import NewWire, RequestWire
 
 IDLE_SECONDS = 60.0
 #: Bytes of the receive buffer that a loop's connections share.
@@ -340,7 +328,7 @@ class Channel:
         self._fail(replace(failure, preempted=preempted))
 
 
-class HTTPSender:
+class PooledSender:
     """Sends requests to one destination, each on its own kept connection. The caller limits their
     number (``maxInFlight``)."""
 
@@ -350,19 +338,12 @@ class HTTPSender:
         connector: Connect,
         clock: Clock,
         timers: Timers,
-        buffer: memoryview,
+        new_wire: NewWire,
         timeout: float,
         idle_seconds: float = IDLE_SECONDS,
-        reading: Reading = USUAL,
         outgoing: OutgoingConnections | None = None,
-        new_wire: NewWire | None = None,
     ) -> None:
-        """``outgoing``: the connections of all destinations; None: no limit. ``new_wire`` None:
-        HTTP/1.1."""
-
-        def http_wire(owner: WireOwner) -> RequestWire:
-            return Wire(owner=owner, buffer=buffer, reading=reading)
-
+        """``outgoing``: the connections of all destinations; None: no limit."""
         self._channels: list[Channel] = []
         # Last in, first out: under less load the rest become idle and close.
         self._free: list[Channel] = []
@@ -371,7 +352,7 @@ class HTTPSender:
             connector=connector,
             clock=clock,
             timers=timers,
-            new_wire=new_wire or http_wire,
+            new_wire=new_wire,
             timeout=timeout,
             idle_seconds=idle_seconds,
             released=self._free.append,
@@ -475,88 +456,14 @@ class SharedParts:
             target=target, listener=listener, to_proxy=to_proxy, proxy=proxy, pace=self.pace
         )
 
-    def sender(
-        self,
-        connector: Connect,
-        *,
-        timeout: float,
-        reading: Reading = USUAL,
-        new_wire: NewWire | None = None,
-    ) -> HTTPSender:
-        """``timeout``: seconds for one exchange. ``new_wire`` None: HTTP/1.1."""
-        return HTTPSender(
+    def sender(self, connector: Connect, *, new_wire: NewWire, timeout: float) -> PooledSender:
+        """``timeout``: seconds for one exchange."""
+        return PooledSender(
             connector=connector,
             clock=self.clock,
             timers=self.timers,
-            buffer=self.buffer,
+            new_wire=new_wire,
             timeout=timeout,
             idle_seconds=self.idle_seconds,
-            reading=reading,
             outgoing=self.outgoing,
-            new_wire=new_wire,
         )
-
-
-class AuthorizedRequests:
-    """Sends requests with a common head, each with the current Authorization line."""
-
-    def __init__(
-        self, *, sender: Sender, head: bytes, authorizer: Authorizer, clock: Clock
-    ) -> None:
-        self._sender = sender
-        self._head = head
-        self._authorizer = authorizer
-        self._clock = clock
-        self._closed = False
-
-    def send(
-        self,
-        fields: bytes,
-        body: bytes,
-        exchange: Exchange,
-        done: Callable[[DeliveryOutcome], None],
-    ) -> None:
-        """Send a request with further header lines. ``done`` is called if it cannot be
-        authorized."""
-        if self._closed:
-            return
-        line = self._authorizer.line
-        if line is not None:
-            self._sender.send(self._request(line, fields, body), exchange)
-            return
-        asked_at = self._clock.monotonic()
-
-        def authorized(line: bytes | AuthorizationError) -> None:
-            if self._closed:
-                return
-            if isinstance(line, AuthorizationError):
-                done(line.outcome)
-                return
-            spent = self._clock.monotonic() - asked_at
-            self._sender.send(self._request(line, fields, body), exchange, spent)
-
-        self._authorizer.ask(authorized)
-
-    def _request(self, line: bytes, fields: bytes, body: bytes) -> bytes:
-        head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
-        return head + body
-
-    def refused(self) -> None:
-        self._authorizer.forget()
-
-    def close(self) -> None:
-        """Release the connections; requests under way are abandoned."""
-        self._closed = True
-        self._authorizer.close()
-        self._sender.close()
-
-
-def content_language(languages: Sequence[str]) -> bytes:
-    """The Content-Language line with its CRLF; empty without languages (S0.21). Raises ValueError
-    for an invalid tag."""
-    if not languages:
-        return b""
-    for tag in languages:
-        if not is_language_tag(tag):
-            raise ValueError(f"not a language tag: {tag[:40]!r}")
-    return f"Content-Language: {', '.join(languages)}\r\n".encode("ascii")

@@ -1,0 +1,1 @@
+"""Connections to listeners: what the handlers of all protocols share."""
