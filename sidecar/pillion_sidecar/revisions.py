@@ -14,6 +14,7 @@ from pillion_sidecar.config.resources import Configuration, reuse
 from pillion_sidecar.delivery.relay import missing_gateway
 from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.descriptors import DescriptorShares
+from pillion_sidecar.handlers.registry import load_factories
 from pillion_sidecar.lastgood import LastGoodFilters
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Settings
@@ -122,6 +123,8 @@ class Revisions:
         # Work done in this thread does not delay delivery later.
         configuration = replace(reuse(loaded, self._current()), kept_filters=self._last_good.kept)
         self._routed = configuration, Router(configuration, schema=self._schema)
+        destinations = configuration.destinations.values()
+        load_factories(one.protocol for one in destinations if one.relay_to is None)
         return configuration
 
     def _read(self, in_place_of: Mapping[str, Any] | None = None) -> Configuration:

@@ -10,6 +10,7 @@ import pytest
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.revisions import Revisions
 from pillion_sidecar.settings import Settings
 from support.resources import alert_filter, destination, subscription, write
@@ -55,6 +56,13 @@ def routed(loaded: Loaded, configuration: Configuration) -> list[str]:
     router = loaded.revisions.router(configuration)
     targets = router.route("CIM_AlertIndication", lambda: pytest.fail("nothing is asked"), None)
     return [target.destination for target in targets]
+
+
+def test_who_loads_a_revision_imports_its_handlers_alone(loaded: Loaded) -> None:
+    loaded.write("http://listener:9000/")
+    with patch("pillion_sidecar.handlers.registry.load_factory") as imported:
+        loaded.revisions.load()
+    assert [call.args for call in imported.call_args_list] == [(PROTOCOLS["CIM-XML"],)]
 
 
 def test_the_routes_of_what_was_loaded_last_are_made_already(loaded: Loaded) -> None:

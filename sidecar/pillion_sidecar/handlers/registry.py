@@ -45,13 +45,14 @@ class HandlerRegistry:
         idle_seconds: float = IDLE_SECONDS,
         outgoing: OutgoingConnections | None = None,
         delivery_folder: Path | None = None,
-        factories: Mapping[str, Factory] | None = None,
+        protocols: Mapping[str, Protocol] = PROTOCOLS,
         plugins: Mapping[str, PluginEndpoint] | None = None,
         plugin_links: LinkSlots | None = None,
     ) -> None:
         """``gateway``: makes handlers that relay; without it, such destinations wait. ``outgoing``
         None: no limit of connections. ``delivery_folder``: where destinations may write files."""
-        self._factories = FACTORIES if factories is None else factories
+        self._protocols = protocols
+        self._factories: dict[str, Factory] = {}
         parts = SharedParts(
             clock=clock,
             timers=timers,
@@ -79,12 +80,12 @@ class HandlerRegistry:
             return self._relay(destination)
         if destination.fault is not None:
             return _unsupported(destination.fault.message, cause=destination.fault.cause)
-        create = self._factories.get(destination.protocol)
-        if create is None:
+        protocol = self._protocols.get(destination.protocol)
+        if protocol is None:
             reason = f"protocol {destination.protocol!r} is not supported"
             return _unsupported(reason, cause=HoldCause.PROTOCOL)
         try:
-            handler = create(destination, self._context)
+            handler = self._factory(protocol)(destination, self._context)
         except InvalidDestinationError as error:
             secret = destination.url_is_secret and error.cause is HoldCause.DESTINATION
             reason = "no request can be sent to the URL in its Secret" if secret else str(error)
@@ -105,6 +106,12 @@ class HandlerRegistry:
         if self._delivery_folder is not None:
             self._delivery_folder.close()
 
+    def _factory(self, protocol: Protocol) -> Factory:
+        factory = self._factories.get(protocol.name)
+        if factory is None:
+            factory = self._factories[protocol.name] = load_factory(protocol)
+        return factory
+
     def _relay(self, destination: ListenerDestination) -> Handler:
         if self._gateways is None:
             # It waits: the indications are not at fault.
@@ -121,12 +128,15 @@ def _unsupported(reason: str, *, cause: HoldCause) -> Handler:
     return UnableHandler(DeliveryOutcome(DeliveryResult.FATAL_ERROR, reason, hold=cause))
 
 
-def load_factories(protocols: Iterable[Protocol]) -> Mapping[str, Factory]:
-    """Import protocols' handlers, by protocol name."""
-    return {protocol.name: _load(protocol) for protocol in protocols}
+def load_factories(protocols: Iterable[str]) -> None:
+    """Import what protocols' handlers need, by protocol name: in a thread before handlers are made,
+    so that the event loop does not wait for it. Unknown names are left out."""
+    for name in set(protocols) & PROTOCOLS.keys():
+        load_factory(PROTOCOLS[name])
 
 
-def _load(protocol: Protocol) -> Factory:
+def load_factory(protocol: Protocol) -> Factory:
+    """Import the module of a protocol's handler: only a destination that needs it pays for it."""
     if protocol.library and find_spec(protocol.library) is None:
         reason = f"protocol {protocol.name} needs {protocol.library}"
         reason += f": install pillion[{protocol.extra}]"
@@ -134,7 +144,3 @@ def _load(protocol: Protocol) -> Factory:
     module, _, name = protocol.handler.partition(":")
     factory: Factory = getattr(importlib.import_module(module), name)
     return factory
-
-
-#: At import: no event loop waits for it later.
-FACTORIES = load_factories(PROTOCOLS.values())

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
-from pillion_sidecar.handlers.registry import HandlerRegistry, load_factories
+from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.testing import FakeTime
 from support.protocol_peers import (
@@ -142,8 +142,7 @@ async def test_without_its_extra_a_destination_is_held_by_a_text_that_names_it(
     protocol: str, fake_time: FakeTime, tmp_path: Path
 ) -> None:
     declared = replace(PROTOCOLS[protocol], library="pillion_not_installed", extra="planted-extra")
-    factories = load_factories([declared])
-    async with registry(fake_time, tmp_path, factories=factories) as made:
+    async with registry(fake_time, tmp_path, protocols={protocol: declared}) as made:
         handler = made.create_handler(destination(protocol, "http://any.example/"))
         told = await Attempt(handler, fake_time).outcome()
     assert (told.result, told.hold) == (DeliveryResult.FATAL_ERROR, HoldCause.PROTOCOL)

@@ -18,7 +18,7 @@ from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.redaction import DiscreetHandler
-from pillion_sidecar.handlers.registry import HandlerRegistry, load_factories
+from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.handlers.transport.connector import TLSContexts, build_context
 from pillion_sidecar.handlers.webhook import WebhookHandler
@@ -244,7 +244,7 @@ def without_module(fake_time: FakeTime) -> HandlerRegistry:
         address_policy=AddressPolicy(),
         schema=load_schema(),
         service_name="default",
-        factories=load_factories([memo]),
+        protocols={"Memo": memo},
     )
 
 

@@ -197,6 +197,11 @@ def test_a_sidecar_loads_nothing_that_a_gateways_door_needs() -> None:
     assert imported_along_with(["pillion_sidecar.app"]).isdisjoint({"cryptography", "jwt"})
 
 
+def test_a_sidecar_loads_no_handler_before_a_destination_needs_it() -> None:
+    handlers = {one.handler.partition(":")[0] for one in load_protocols().values()}
+    assert imported_along_with(["pillion_sidecar.app"]).isdisjoint(handlers)
+
+
 def test_a_sidecar_loads_no_library_of_an_extra() -> None:
     libraries = {protocol.library for protocol in load_protocols().values()} - {""}
     loaded = {name.split(".")[0] for name in imported_along_with(["pillion_sidecar.app"])}
