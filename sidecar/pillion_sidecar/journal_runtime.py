@@ -120,7 +120,7 @@ class JournalFolder:
             settings=settings,
             identities=self._identities,
             observer=self._observer,
-            before_settling=self._discards.write,
+            before_discards=self._discards.write,
         )
         journal, recovered = opened
         await self._list_discards(

@@ -125,13 +125,13 @@ def open_journal(
     identities: IdentitySink,
     observer: CommitObserver | None = None,
     journal_id: bytes | None = None,
-    before_settling: Callable[[], None] | None = None,
+    before_discards: Callable[[], None] | None = None,
 ) -> tuple["DiskJournal", Recovered]:
     """Recover the folder, whose lock the caller holds. Blocks; may be called in any thread, since
     nothing of the event loop is used before ``attach``.
 
     ``worker`` commits, ``reader`` reads; the caller closes both after the journal. ``journal_id``:
-    16 bytes for a new journal, random by default. ``before_settling`` is called before settlements
+    16 bytes for a new journal, random by default. ``before_discards`` is called before discards
     are submitted to ``worker``.
 
     Raises JournalError: the folder cannot be used as it is.
@@ -161,7 +161,7 @@ def open_journal(
         settings=settings,
         observer=observer,
     )
-    journal.before_settling = before_settling
+    journal.before_discards = before_discards
     return journal, recovery.recovered
 
 
@@ -172,10 +172,12 @@ class SettlementBatch:
     that no later THROUGH hides its reason.
     """
 
-    __slots__ = ("_ended", "_explicit", "_states", "_subscriptions", "_through", "is_empty")
+    __slots__ = (
+        "_ended", "_explicit", "_states", "_subscriptions", "_through", "has_discards", "is_empty",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.is_empty = True
+        self.is_empty, self.has_discards = True, False
         self._through: dict[int, int] = {}
         self._explicit = bytearray()
         self._ended = bytearray()
@@ -186,6 +188,7 @@ class SettlementBatch:
         self.is_empty = False
         destination, _, number = place
         if reason is not None:
+            self.has_discards = True
             self._explicit += SETTLEMENT.pack(destination, REASON_CODES[reason], number)
         elif through:
             self._through[destination] = number
@@ -193,7 +196,7 @@ class SettlementBatch:
             self._explicit += SETTLEMENT.pack(destination, DELIVERED, number)
 
     def end_hold(self, indication_id: int, reason: DiscardReason) -> None:
-        self.is_empty = False
+        self.is_empty, self.has_discards = False, True
         self._ended += SETTLEMENT.pack(0, REASON_CODES[reason], indication_id)
 
     def note(self, state: QueueState) -> None:
@@ -216,14 +219,15 @@ class SettlementBatch:
             for begin in range(0, len(packed), _STEP):
                 part = bytes(packed[begin : begin + _STEP])
                 records.append(seal(kind, part, count=len(part) // SETTLEMENT.size))
-        self._through, self._explicit, self.is_empty = {}, bytearray(), True
+        self.is_empty, self.has_discards = True, False
+        self._through, self._explicit = {}, bytearray()
         self._ended, self._states, self._subscriptions = bytearray(), {}, {}
         return records
 
 
 class DiskJournal:
-    #: Called before settlements are submitted to the worker that commits.
-    before_settling: Callable[[], None] | None = None
+    #: Called before discards are submitted to the worker that commits.
+    before_discards: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -423,8 +427,8 @@ class DiskJournal:
             return []
         records: list[bytes] = []
         if not self._settling.is_empty:
-            if self.before_settling is not None:
-                self.before_settling()
+            if self._settling.has_discards and self.before_discards is not None:
+                self.before_discards()
             records = self._settling.take()
         if self._naming.has_new:
             records[:0] = self._new_names()
