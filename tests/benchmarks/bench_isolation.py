@@ -2,11 +2,13 @@
 
     python tests/benchmarks/bench_isolation.py [--rounds N]
 
-200 of each kind: their name server is silent; their SYN is dropped; they accept and never answer;
-they answer one byte a second; their TLS stalls. All have a backlog and are retried every second,
-with a time-out of 2 s. A publisher sends the healthy destination 200 indications a second, each
-carrying its time of sending, and the listener notes its time of arrival. Two deliverers take turns:
-one has the healthy destination alone (the other is stopped meanwhile), one has all of them.
+Over HTTP there are 200 of each kind: their name server is silent; their SYN is dropped; they accept
+and never answer; they answer one byte a second; their TLS stalls. Of all protocols there are 1,000
+that accept and never answer. All have a backlog and are retried every second, with a time-out of
+2 s. A publisher sends the healthy destination 200 indications a second, each carrying its time of
+sending, and the listener notes its time of arrival. Three deliverers take turns, two of them are
+stopped meanwhile: one has the healthy destination alone, one the bad ones over HTTP beside it, one
+those of all protocols.
 """
 
 import argparse
@@ -21,14 +23,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.bench_protocols import SECRET
 from support.bench import Sidecar, report, resource, sidecar, write_resources
 
 OF_EACH_KIND = 200
+OF_ALL_PROTOCOLS = 1_000
+#: A plug-in has 64 links at a time; the others would wait for one, and not for their answers.
+PLUG_INS = 60
+#: The bad destinations of a deliverer.
+HTTP, ALL = "over HTTP", "of all protocols"
+#: A socket in the folder of the run.
+PLUG_IN = "plugin.sock"
 BACKLOG = 5
 PER_SECOND = 200
 SECONDS = 4.0
@@ -56,8 +66,9 @@ async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def listen_badly() -> None:
-    """Be all bad listeners until our input ends; print their ports."""
+async def listen_badly(plug_in: str) -> None:
+    """Be all bad listeners until our input ends; print their ports. ``plug_in``: a socket."""
+    await asyncio.start_unix_server(_hang, plug_in, backlog=1024)
     hanging = await asyncio.start_server(_hang, "127.0.0.1", 0, backlog=1024)
     dripping = await asyncio.start_server(_drip, "127.0.0.1", 0, backlog=1024)
     name_server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -81,9 +92,9 @@ async def listen_badly() -> None:
 
 
 @contextlib.contextmanager
-def bad_listeners() -> Iterator[dict[str, int]]:
+def bad_listeners(plug_in: Path) -> Iterator[dict[str, int]]:
     """Run the bad listeners in a process of their own; yield their ports."""
-    command = [sys.executable, __file__, "--listen-badly"]
+    command = [sys.executable, __file__, "--listen-badly", str(plug_in)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -95,31 +106,57 @@ def bad_listeners() -> Iterator[dict[str, int]]:
 # ---------------------------------------------------------------------- configuration
 
 
-def bad_urls(ports: dict[str, int]) -> Iterator[str]:
-    """The URL of each bad destination."""
+def over_http(ports: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
+    """Each bad destination over HTTP."""
     for number in range(OF_EACH_KIND):
-        yield f"http://listener-{number}.example.test/{number}"
-        yield f"http://127.0.0.1:{ports['full']}/{number}"
-        yield f"http://127.0.0.1:{ports['hanging']}/{number}"
-        yield f"http://127.0.0.1:{ports['dripping']}/{number}"
-        yield f"https://127.0.0.1:{ports['hanging']}/{number}"
+        for url in (
+            f"http://listener-{number}.example.test/{number}",
+            f"http://127.0.0.1:{ports['full']}/{number}",
+            f"http://127.0.0.1:{ports['hanging']}/{number}",
+            f"http://127.0.0.1:{ports['dripping']}/{number}",
+            f"https://127.0.0.1:{ports['hanging']}/{number}",
+        ):
+            yield {"protocol": "CloudEvents", "destination": url}
 
 
-def resources(healthy: int, bad: Sequence[str]) -> Iterator[dict[str, Any]]:
+def of_all_protocols(ports: Mapping[str, int]) -> list[Mapping[str, Any]]:
+    """Each bad destination of the protocols that have one; a file has none."""
+    place = f"127.0.0.1:{ports['hanging']}"
+    url, silent = f"http://{place}/", f"127.0.0.1:{ports['names']}"
+    signing = {"signing": {"secretRefs": [{"name": "hook"}]}}
+    mail = {"from": "pillion@example.com", "to": ["on-call@example.com"]}
+    kinds: list[Mapping[str, Any]] = [
+        {"protocol": "CIM-XML", "destination": url},
+        {"protocol": "CloudEvents", "destination": url},
+        {"protocol": "StandardWebhooks", "destination": url, "credentials": signing},
+        {"protocol": "Webhook", "destination": url, "webhook": {"template": '"${class}"'}},
+        {"protocol": "Syslog", "destination": f"syslogs://{place}"},
+        {"protocol": "NATS", "destination": f"nats://{place}", "nats": {"subject": "alerts"}},
+        {"protocol": "MQTT", "destination": f"mqtt://{place}", "mqtt": {"topic": "alerts"}},
+        {"protocol": "Kafka", "destination": f"kafka://{place}", "kafka": {"topic": "alerts"}},
+        {"protocol": "SMTP", "destination": f"smtp://{place}", "smtp": mail},
+        {"protocol": "SNMP", "destination": f"snmp://{silent}", "snmp": {"notification": "Inform"}},
+    ]
+    plug_ins = [{"protocol": "Plugin", "destination": "plugin://hung"}] * PLUG_INS
+    others = (OF_ALL_PROTOCOLS - PLUG_INS) // len(kinds)
+    return [*plug_ins, *kinds * others]
+
+
+def resources(healthy: int, bad: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    yield SECRET
     yield resource("IndicationService", "default", deliveryRetryAttempts=10_000)
     for name in ("healthy", "bad"):
         query = f"SELECT * FROM CIM_AlertIndication WHERE EventID = '{name}'"
         yield resource("IndicationFilter", name, query=query)
-    urls = {"healthy": f"http://127.0.0.1:{healthy}/"}
-    urls |= {f"bad-{number:04d}": url for number, url in enumerate(bad)}
-    for name, url in urls.items():
+    good = {"protocol": "CloudEvents", "destination": f"http://127.0.0.1:{healthy}/"}
+    named = {"healthy": good} | {f"bad-{number:04d}": spec for number, spec in enumerate(bad)}
+    for name, spec in named.items():
         yield resource(
             "ListenerDestination",
             name,
-            destination=url,
-            protocol="CloudEvents",
             timeoutSeconds=2,
             retry={"intervalSeconds": 1},
+            **spec,
         )
         yield resource(
             "IndicationSubscription",
@@ -211,52 +248,98 @@ async def measure(folder: Path, ports: dict[str, int], rounds: int) -> None:
 
     server = await loop.create_server(lambda: HealthyListener(arrived), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    alone = write_resources(folder / "alone", [*resources(port, ())])
-    beside = write_resources(folder / "beside", [*resources(port, [*bad_urls(ports)])])
-    names = f"127.0.0.1:{ports['names']}"
-    arguments = ("--nameserver", names, "--log-level", "ERROR")
-    with sidecar(alone, *arguments) as healthy, sidecar(beside, *arguments, probe=True) as loaded:
-        healthy.process.send_signal(signal.SIGSTOP)
-        for number in range(BACKLOG):
-            loaded.request("/v1/indications?source=b", body=alert("bad", number))
-        await asyncio.sleep(STARTING_SECONDS)
-        descriptors, tasks = [loaded.descriptors()], [loaded.ask()["tasks"]]
-        loaded.process.send_signal(signal.SIGSTOP)
-        without, beside_bad = [], []
+    kinds = {"": (), HTTP: [*over_http(ports)], ALL: of_all_protocols(ports)}
+    names, plug_in = f"127.0.0.1:{ports['names']}", f"hung=unix:{folder / PLUG_IN}"
+    arguments = ("--nameserver", names, "--log-level", "ERROR", "--plugin", plug_in)
+    with contextlib.ExitStack() as stack:
+        deliverers = {
+            kind: stack.enter_context(
+                sidecar(
+                    write_resources(folder / (kind or "alone"), [*resources(port, bad)]),
+                    *arguments,
+                    probe=True,
+                )
+            )
+            for kind, bad in kinds.items()
+        }
+        measured = {kind: Beside(deliverer) for kind, deliverer in deliverers.items()}
+        for one in measured.values():
+            await one.start()
         for _ in range(rounds):
-            without.append(await window(healthy, delays))
-            beside_bad.append(await window(loaded, delays))
-            loaded.process.send_signal(signal.SIGCONT)
-            await asyncio.sleep(1.0)
-            descriptors.append(loaded.descriptors())
-            tasks.append(loaded.ask()["tasks"])
-            loaded.process.send_signal(signal.SIGSTOP)
-        loaded.process.send_signal(signal.SIGCONT)
-        attempts = loaded.metric("pillion_delivery_attempts_total")
+            for one in measured.values():
+                one.rounds.append(await window(one.deliverer, delays))
+                await one.look()
+        for one in measured.values():
+            one.end()
     server.close()
-    tell(without, beside_bad, descriptors, tasks, attempts)
+    tell(measured)
 
 
-def tell(
-    without: Sequence[Sequence[float]],
-    beside: Sequence[Sequence[float]],
-    descriptors: Sequence[int],
-    tasks: Sequence[int],
-    attempts: float,
-) -> None:
-    alone, loaded = statistics.median(map(p99, without)), statistics.median(map(p99, beside))
-    median = statistics.median(delays[len(delays) // 2] * 1e3 for delays in beside)
-    limit = max(0.1 * alone, 0.5)
+class Beside:
+    """A deliverer, and how its healthy destination fared. It is stopped but for its turn."""
+
+    def __init__(self, deliverer: Sidecar) -> None:
+        self.deliverer = deliverer
+        self.rounds: list[list[float]] = []
+        self.descriptors: list[int] = []
+        self.tasks: list[int] = []
+        self.attempts = 0.0
+
+    async def start(self) -> None:
+        """Give the bad destinations a backlog."""
+        for number in range(BACKLOG):
+            self.deliverer.request("/v1/indications?source=b", body=alert("bad", number))
+        await asyncio.sleep(STARTING_SECONDS)
+        await self.look()
+
+    async def look(self) -> None:
+        self.deliverer.process.send_signal(signal.SIGCONT)
+        await asyncio.sleep(1.0)
+        self.descriptors.append(self.deliverer.descriptors())
+        self.tasks.append(self.deliverer.ask()["tasks"])
+        self.deliverer.process.send_signal(signal.SIGSTOP)
+
+    def end(self) -> None:
+        self.deliverer.process.send_signal(signal.SIGCONT)
+        self.attempts = self.deliverer.metric("pillion_delivery_attempts_total")
+
+    @property
+    def p99(self) -> float:
+        """The median of the rounds, in milliseconds."""
+        return statistics.median(map(p99, self.rounds))
+
+    @property
+    def median(self) -> float:
+        return statistics.median(delays[len(delays) // 2] * 1e3 for delays in self.rounds)
+
+
+def tell(measured: Mapping[str, Beside]) -> None:
+    alone, http, every = measured[""].p99, measured[HTTP].p99, measured[ALL].p99
     report(
         goal="Isolation: p99 added by 1,000 bad destinations <= 10 % or 0.5 ms",
-        figure=f"{loaded - alone:+.2f} ms",
-        met=loaded - alone <= limit,
-        note=f"p99 {alone:.2f} ms alone, {loaded:.2f} ms beside (median {median:.2f} ms);"
-        f" {attempts:,.0f} attempts",
+        figure=f"{http - alone:+.2f} ms",
+        met=http - alone <= max(0.1 * alone, 0.5),
+        note=f"p99 {alone:.2f} ms alone, {http:.2f} ms beside (median {measured[HTTP].median:.2f}"
+        f" ms); {measured[HTTP].attempts:,.0f} attempts",
     )
+    # What both add may be noise: then the goal of one of them holds for the other.
+    most = max(1.2 * (http - alone), 0.1 * alone, 0.5)
+    report(
+        goal="Isolation: p99 added by 1,000 hung destinations of all protocols"
+        " <= 1.2 x that over HTTP, or 10 % or 0.5 ms",
+        figure=f"{every - alone:+.2f} ms",
+        met=every - alone <= most,
+        note=f"p99 {every:.2f} ms (median {measured[ALL].median:.2f} ms);"
+        f" {measured[ALL].attempts:,.0f} attempts",
+    )
+    for kind in (HTTP, ALL):
+        tell_of_growth(kind, measured[kind].descriptors, measured[kind].tasks)
+
+
+def tell_of_growth(kind: str, descriptors: Sequence[int], tasks: Sequence[int]) -> None:
     grown = max(descriptors[1:]) - max(descriptors[:2]), max(tasks[1:]) - max(tasks[:2])
     report(
-        goal="Isolation: open descriptors and tasks do not grow",
+        goal=f"Isolation: open descriptors and tasks do not grow ({kind})",
         figure=f"{grown[0]:+d}, {grown[1]:+d}",
         met=grown[0] <= 0.1 * descriptors[0] and grown[1] <= 0.1 * tasks[0],
         note=f"descriptors {', '.join(map(str, descriptors))}; tasks {', '.join(map(str, tasks))}",
@@ -265,13 +348,13 @@ def tell(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--listen-badly", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--listen-badly", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if arguments.listen_badly:
-        asyncio.run(listen_badly())
+        asyncio.run(listen_badly(arguments.listen_badly))
         return 0
-    with tempfile.TemporaryDirectory() as folder, bad_listeners() as ports:
+    with tempfile.TemporaryDirectory() as folder, bad_listeners(Path(folder) / PLUG_IN) as ports:
         asyncio.run(measure(Path(folder), ports, arguments.rounds))
     return 0
 

@@ -119,10 +119,7 @@ class Breakable:
 
     def container(self, pod: str, name: str) -> JSON:
         """A container's status."""
-        status = self.pod(pod)["status"]
-        every = status["containerStatuses"] + status.get("initContainerStatuses", [])
-        found: JSON = next(one for one in every if one["name"] == name)
-        return found
+        return container_of(self.pod(pod), name)
 
     def ended(self, pod: str) -> dict[str, JSON]:
         """The containers of a pod that were started again, and how they had ended."""
@@ -132,11 +129,7 @@ class Breakable:
 
     def kill(self, pod: str, container: str) -> None:
         """``kill -9`` of a container's first process."""
-        number = self.container(pod, container)["containerID"].rpartition("/")[2]
-        node = self.nodes.nodes[self.pod(pod)["spec"]["nodeName"]]
-        tasks = ctr(node.machine.socket, "tasks", "list").splitlines()
-        (task,) = (line.split() for line in tasks if line.startswith(number))
-        os.kill(int(task[1]), signal.SIGKILL)
+        kill_container(self.nodes, self.pod(pod), container)
 
     def delete(self, pod: str, *options: str) -> None:
         """Delete a pod, until it is gone."""
@@ -216,3 +209,20 @@ def breakable(
     )
     made.make(pywbem_image)
     return made
+
+
+def container_of(pod: JSON, name: str) -> JSON:
+    """A container's status."""
+    status = pod["status"]
+    every = status["containerStatuses"] + status.get("initContainerStatuses", [])
+    found: JSON = next(one for one in every if one["name"] == name)
+    return found
+
+
+def kill_container(nodes: NodeCluster, pod: JSON, container: str) -> None:
+    """``kill -9`` of a container's first process."""
+    number = container_of(pod, container)["containerID"].rpartition("/")[2]
+    node = nodes.nodes[pod["spec"]["nodeName"]]
+    tasks = ctr(node.machine.socket, "tasks", "list").splitlines()
+    (task,) = (line.split() for line in tasks if line.startswith(number))
+    os.kill(int(task[1]), signal.SIGKILL)

@@ -48,13 +48,13 @@ _MAY_HAVE = frozenset(
         Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     )
 )
-_HOLDS = {
+_HOLDS: dict[int, HoldCause] = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: HoldCause.DESTINATION,
     Code.INVALID_TOPIC_EXCEPTION: HoldCause.DESTINATION,
     Code.TOPIC_AUTHORIZATION_FAILED: HoldCause.CREDENTIALS,
     Code.CLUSTER_AUTHORIZATION_FAILED: HoldCause.CREDENTIALS,
 }
-_MEANINGS = {
+_MEANINGS: dict[int, str] = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: "the topic does not exist, or its creation is under way",
     Code.TOPIC_AUTHORIZATION_FAILED: "the user may not write to the topic",
     Code.CLUSTER_AUTHORIZATION_FAILED: "the user may not use the cluster",
@@ -75,14 +75,14 @@ def outcome_of(code: int, topic: str) -> DeliveryOutcome:
     """The outcome of records that have an error, for a batch of one record if it is about
     records."""
     detail = f"topic {topic}: {name_of(code)}"
-    if meaning := _MEANINGS.get(code):  # type: ignore[call-overload]
+    if meaning := _MEANINGS.get(code):
         detail = f"{detail}: {meaning}"
     if code in _MAY_HAVE:
         return DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, detail)
     if code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
         detail = f"{detail}: it takes no record of this size (max.message.bytes)"
         return DeliveryOutcome(DeliveryResult.ERROR, detail, refuses_indication=True)
-    hold = _HOLDS.get(code)  # type: ignore[call-overload]
+    hold = _HOLDS.get(code)
     if hold is not None:
         return DeliveryOutcome(DeliveryResult.FATAL_ERROR, detail, hold=hold)
     refuses = code == Code.INVALID_RECORD
