@@ -57,6 +57,15 @@ async def _hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
+async def _hang_linked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A plug-in that answers ``initialize`` alone."""
+    asked = json.loads(await reader.readline())
+    result = {"protocolVersion": 1, "name": "hung", "version": "1"}
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+    writer.write(json.dumps(answer).encode() + b"\n")
+    await _hang(reader, writer)
+
+
 async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":
@@ -68,7 +77,7 @@ async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def listen_badly(plug_in: str) -> None:
     """Be all bad listeners until our input ends; print their ports. ``plug_in``: a socket."""
-    await asyncio.start_unix_server(_hang, plug_in, backlog=1024)
+    await asyncio.start_unix_server(_hang_linked, plug_in, backlog=1024)
     hanging = await asyncio.start_server(_hang, "127.0.0.1", 0, backlog=1024)
     dripping = await asyncio.start_server(_drip, "127.0.0.1", 0, backlog=1024)
     name_server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -129,13 +138,22 @@ def of_all_protocols(ports: Mapping[str, int]) -> list[Mapping[str, Any]]:
         {"protocol": "CIM-XML", "destination": url},
         {"protocol": "CloudEvents", "destination": url},
         {"protocol": "StandardWebhooks", "destination": url, "credentials": signing},
-        {"protocol": "Webhook", "destination": url, "webhook": {"template": '"${class}"'}},
+        {
+            "protocol": "Webhook",
+            "destination": url,
+            "webhook": {"template": '{"text": "${class}"}'},
+        },
         {"protocol": "Syslog", "destination": f"syslogs://{place}"},
         {"protocol": "NATS", "destination": f"nats://{place}", "nats": {"subject": "alerts"}},
         {"protocol": "MQTT", "destination": f"mqtt://{place}", "mqtt": {"topic": "alerts"}},
         {"protocol": "Kafka", "destination": f"kafka://{place}", "kafka": {"topic": "alerts"}},
         {"protocol": "SMTP", "destination": f"smtp://{place}", "smtp": mail},
-        {"protocol": "SNMP", "destination": f"snmp://{silent}", "snmp": {"notification": "Inform"}},
+        {
+            "protocol": "SNMP",
+            "destination": f"snmp://{silent}",
+            "snmp": {"version": "v2c", "notification": "Inform"},
+            "credentials": {"snmp": {"secretRef": {"name": "hook"}}},
+        },
     ]
     plug_ins = [{"protocol": "Plugin", "destination": "plugin://hung"}] * PLUG_INS
     others = (OF_ALL_PROTOCOLS - PLUG_INS) // len(kinds)

@@ -33,7 +33,7 @@ SECRET = {
     "apiVersion": "v1",
     "kind": "Secret",
     "metadata": {"name": "hook", "labels": {"pillion.dev/credentials": "true"}},
-    "stringData": {"secret": f"whsec_{'MDAw' * 8}"},
+    "stringData": {"secret": f"whsec_{'MDAw' * 8}", "community": "bench"},
 }
 PLUG_IN = "from pillion_plugin import run; run(lambda delivery: None, name='bench')"
 #: A process that prints its port, and reads whatever comes.
