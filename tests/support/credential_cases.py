@@ -6,7 +6,7 @@ from support.resource_rules import Case
 from support.resources import JSON
 
 _SECRET: JSON = {"secretRef": {"name": "a"}}
-_BLOCKS: JSON = {
+BLOCKS: JSON = {
     "apiKey": _SECRET,
     "basic": _SECRET,
     "bearer": _SECRET,
@@ -14,7 +14,7 @@ _BLOCKS: JSON = {
     "signing": {"secretRefs": [{"name": "a"}]},
     "snmp": _SECRET,
 }
-_OPTIONS: JSON = {
+OPTIONS: JSON = {
     "Kafka": {"kafka": {"topic": "alerts"}},
     "MQTT": {"mqtt": {"topic": "alerts"}},
     "NATS": {"nats": {"subject": "alerts"}},
@@ -28,14 +28,14 @@ def _cannot_send(protocol: Protocol, kind: str) -> Case:
     spec = {
         "protocol": protocol.name,
         "destinationFrom": {"secretKeyRef": {"name": "a"}},
-        **_OPTIONS.get(protocol.name, {}),
+        **OPTIONS.get(protocol.name, {}),
     }
-    required = {name: _BLOCKS[name] for name in protocol.required_credentials}
+    required = {name: BLOCKS[name] for name in protocol.required_credentials}
     return Case(
         kind="ListenerDestination",
         field="spec.credentials",
         says=f"holds {kind}, which {protocol.name} cannot send",
-        refused={**spec, "credentials": {**required, kind: _BLOCKS[kind]}},
+        refused={**spec, "credentials": {**required, kind: BLOCKS[kind]}},
         mended={**spec, "credentials": required} if required else spec,
     )
 
@@ -43,6 +43,6 @@ def _cannot_send(protocol: Protocol, kind: str) -> Case:
 CREDENTIAL_CASES = tuple(
     _cannot_send(protocol, kind)
     for protocol in PROTOCOLS.values()
-    for kind in _BLOCKS
+    for kind in BLOCKS
     if kind not in protocol.credentials
 )

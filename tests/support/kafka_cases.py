@@ -43,6 +43,12 @@ KAFKA_CASES = (
         {"destination": "kafkas://host/alerts"},
         {"destination": "kafkas://host:9093/"},
     ),
+    _case(
+        "destination",
+        "has a path or a query, which Kafka",
+        {"destination": "kafkas://host:9092/alerts"},
+        {"destination": "kafkas://host:9092"},
+    ),
     Case(
         kind="ListenerDestination",
         field="spec.kafka",

@@ -73,6 +73,12 @@ WEBHOOK_CASES = (
         {**_SLACK, "destination": "plugin://a"},
         _SLACK,
     ),
+    _case(
+        "destination",
+        "names no plug-in",
+        {**_PLUGIN, "destination": "plugin:///a"},
+        {**_PLUGIN, "destination": "plugin://a/b?c"},
+    ),
     _credentials("has no apiKey", _PAGER_DUTY, {}, _API_KEY),
     _credentials("has apiKey, which the body", _SLACK, _API_KEY, {}),
     _case(

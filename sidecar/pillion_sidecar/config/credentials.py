@@ -9,15 +9,19 @@ import contextlib
 import os
 import re
 import ssl
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ADDRESS_NOT_PERMITTED, Problem
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
-from pillion_sidecar.config.schema.destination import DestinationFault, HoldCause
-from pillion_sidecar.config.schema.listener import SECURITY_RULES, Credentials, TLSOptions
+from pillion_sidecar.config.schema.destination import (
+    LISTENER_DESTINATION,
+    DestinationFault,
+    HoldCause,
+)
+from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.config.schema.oauth2 import OAuth2
 from pillion_sidecar.config.schema.proxy import Proxy
 from pillion_sidecar.config.schema.urls import URL
@@ -30,7 +34,7 @@ from pillion_sidecar.config.usm import (
     make_user,
 )
 from pillion_sidecar.config.validation import Complaints, Path, check
-from pillion_sidecar.fields import build
+from pillion_sidecar.fields import Rule, build
 from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.protocols.snmp import SecurityLevel, SNMPOptions, SNMPVersion
 
@@ -226,7 +230,11 @@ class SecretReader:
             return None
         # `echo` adds a newline at the end. Bytes outside ASCII break a rule below.
         url = value.decode("latin-1").removesuffix("\n").removesuffix("\r")
-        faults = tuple(_url_faults(url, self._destination.spec, addresses))
+        spec = {**self._destination.spec}
+        del spec["destinationFrom"]
+        # Rules over a spec that is flawed cannot be asked. It is asked again when it is mended.
+        rules = () if self._destination.flawed else LISTENER_DESTINATION.spec.rules
+        faults = tuple(_url_faults(url, spec, rules, addresses))
         for reason, message, remedy in faults:
             message = f"the URL in its key {reference['key']} {message}"
             self._complain(path, reference, message, remedy, reason)
@@ -348,7 +356,7 @@ class SecretReader:
 
 
 def _url_faults(
-    url: str, spec: Mapping[str, Any], addresses: AddressPolicy
+    url: str, spec: Mapping[str, Any], rules: Iterable[Rule], addresses: AddressPolicy
 ) -> Iterator[tuple[str, str, str]]:
     """Yield reason, message and remedy of each fault of a URL from a Secret."""
     found: list[tuple[str, str, str]] = []
@@ -357,10 +365,10 @@ def _url_faults(
     if found:
         yield from found
         return
-    for rule in SECURITY_RULES:
+    for rule in rules:
         if not rule.holds({**spec, "destination": url}):
-            remedy = f"Use a URL that begins with https://, or remove {rule.field}."
-            yield UNUSABLE, f"does not fit: {rule.field} {rule.message}", remedy
+            where = "" if rule.field == "destination" else f"does not fit: {rule.field} "
+            yield UNUSABLE, f"{where}{rule.message}", rule.remedy
     if addresses.check_url(url) is not None:
         yield (
             ADDRESS_NOT_PERMITTED,

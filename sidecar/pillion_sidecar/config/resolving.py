@@ -11,7 +11,7 @@ from typing import Any
 from pillion_cim.mof import MOFError, parse_mof
 from pillion_cim.schema import ClassDeclaration, DeclarationError
 from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host, same_port_and_path
-from pillion_sidecar.config.credentials import SecretReader, hold_faulty, may_be_built
+from pillion_sidecar.config.credentials import UNUSABLE, SecretReader, hold_faulty, may_be_built
 from pillion_sidecar.config.durability import loses_before_alert
 from pillion_sidecar.config.parsing import Resource, Resources
 from pillion_sidecar.config.problems import (
@@ -109,6 +109,20 @@ def _proxy(own: Proxy | None, of_service: ServiceProxy | None, *, url: str) -> P
     if of_service is None or is_loopback(url):
         return None
     return Proxy(url=of_service.url, connect_to=of_service.connect_to)
+
+
+def _is_complete(resource: Resource, destination: ListenerDestination) -> bool:
+    """Whether the destination has all credentials that are written. A part that its Secret lacks
+    is None, and has a problem of its own."""
+    credentials = destination.credentials
+    if credentials is None:
+        return False
+    found = {
+        "basic": credentials.username and credentials.password,
+        "bearer": credentials.bearer_token,
+        "apiKey": credentials.api_key,
+    }
+    return all(found.get(kind, True) for kind in resource.spec["credentials"])
 
 
 def _options(resource: Resource, protocol: Protocol) -> object:
@@ -381,12 +395,20 @@ class _Resolver:
 
     def _check_options(self, resource: Resource, destination: ListenerDestination) -> None:
         protocol = PROTOCOLS[destination.protocol]
-        if protocol.check is None or destination.options is None:
+        if destination.options is None:
             return
-        fault = protocol.check(destination.options)
+        fault = None if protocol.check is None else protocol.check(destination.options)
         if fault is not None:
             path = ("spec", protocol.options_name, fault.field)
             self._resources.complain(resource.place, path, None, fault.message, fault.remedy)
+        if protocol.check_credentials is None or not _is_complete(resource, destination):
+            return
+        fault = protocol.check_credentials(destination.options, destination.credentials)
+        if fault is not None:
+            path = ("spec", "credentials", fault.field, "secretRef")
+            self._resources.complain(
+                resource.place, path, None, fault.message, fault.remedy, reason=UNUSABLE
+            )
 
     def filters(self) -> dict[str, IndicationFilter]:
         built = {}

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 
 from pillion_sidecar.protocols.webhook import Preset
 
-#: Characters of a PagerDuty routing key.
-ROUTING_KEY = 32
-
 _SLACK = """
 {
   "text": "*${severity}* ${slack:Message|Description|class:39000}\\n${slack:class:255}, \
@@ -111,10 +108,6 @@ class Service:
     key: bytes = b""
     #: Whether the body decides, too.
     answers_in_body: bool = False
-
-
-def is_routing_key(key: str) -> bool:
-    return len(key) == ROUTING_KEY and key.isascii() and key.isalnum()
 
 
 SERVICES = {

@@ -17,7 +17,7 @@ from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.filling import Filling, Values, values_of
 from pillion_sidecar.handlers.http.answers import BODY_SECONDS, Reading, status_outcome
 from pillion_sidecar.handlers.http.posting import PostHandler
-from pillion_sidecar.handlers.presets import SERVICES, Service, is_routing_key
+from pillion_sidecar.handlers.presets import SERVICES, Service
 from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
@@ -27,7 +27,12 @@ from pillion_sidecar.handlers.transport.exchange import (
 )
 from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
-from pillion_sidecar.protocols.webhook import PROTOCOL, Preset, WebhookOptions
+from pillion_sidecar.protocols.webhook import (
+    PROTOCOL,
+    Preset,
+    WebhookOptions,
+    is_routing_key,
+)
 from pillion_sidecar.templates import Template, TemplateError, parse_template
 
 

@@ -79,6 +79,9 @@ class Protocol:
     rules: tuple[Rule, ...] = ()
     #: Gets a value of ``options``: what the API server cannot check.
     check: Callable[[Any], OptionsFault | None] | None = None
+    #: Gets a value of ``options`` and the credentials, complete: what only the Secrets tell. The
+    #: field is one of ``spec.credentials``, and no text shows any part of a secret.
+    check_credentials: Callable[[Any, Any], OptionsFault | None] | None = None
 
     @property
     def options_name(self) -> str:

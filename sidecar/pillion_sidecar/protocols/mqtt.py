@@ -1,10 +1,14 @@
 """MQTT 5: CloudEvents as messages of a topic."""
 
+from typing import Any
+
 from pillion_sidecar.fields import Integer, declared, resource, text_matching
-from pillion_sidecar.protocols.declaration import Protocol, Scheme, URLForm
+from pillion_sidecar.protocols.declaration import OptionsFault, Protocol, Scheme, URLForm
 
 #: Printable ASCII without the wildcards; no '$' at the start.
 _TOPIC = r"""[ -"%-*,-~][ -"$-*,-~]*"""
+#: Bytes of a user name, a password or a token (1.5.6).
+LONGEST_CREDENTIAL = 0xFFFF
 
 
 @resource
@@ -36,6 +40,18 @@ class MQTTOptions:
     )
 
 
+def _check_credentials(_: MQTTOptions, credentials: Any) -> OptionsFault | None:
+    texts = {
+        "basic": (credentials.username, credentials.password),
+        "bearer": (credentials.bearer_token,),
+    }
+    for field, given in texts.items():
+        if any(len((one or "").encode()) > LONGEST_CREDENTIAL for one in given):
+            message = f"has more than {LONGEST_CREDENTIAL:,} bytes, which MQTT cannot carry"
+            return OptionsFault(field, message, "Use a shorter one.")
+    return None
+
+
 PROTOCOL = Protocol(
     name="MQTT",
     summary="one CloudEvent as a message (MQTT 5)",
@@ -54,4 +70,5 @@ PROTOCOL = Protocol(
     level=3,
     options=MQTTOptions,
     options_required=True,
+    check_credentials=_check_credentials,
 )

@@ -1,6 +1,7 @@
 """Webhook: JSON of a template, for services with a format of their own."""
 
 from enum import StrEnum
+from typing import Any
 
 from pillion_sidecar.fields import (
     JSONObject,
@@ -79,6 +80,21 @@ def _check(options: WebhookOptions) -> OptionsFault | None:
     return None
 
 
+#: Characters of a PagerDuty routing key.
+ROUTING_KEY = 32
+
+
+def is_routing_key(key: str) -> bool:
+    return len(key) == ROUTING_KEY and key.isascii() and key.isalnum()
+
+
+def _check_credentials(options: WebhookOptions, credentials: Any) -> OptionsFault | None:
+    if options.preset is not Preset.PAGER_DUTY or is_routing_key(credentials.api_key):
+        return None
+    message = f"is no routing key of PagerDuty, which has {ROUTING_KEY} letters and digits"
+    return OptionsFault("apiKey", message, "Put the integration's key into the Secret.")
+
+
 _PAGER_DUTY = f"self.webhook.preset == {cel_text(Preset.PAGER_DUTY)}"
 #: Whether the body contains the API key.
 _CONTAINS_KEY = (
@@ -138,4 +154,5 @@ PROTOCOL = Protocol(
     ),
     rules=_KEY_RULES,
     check=_check,
+    check_credentials=_check_credentials,
 )

@@ -9,6 +9,7 @@ from itertools import combinations
 from pillion_sidecar.config.schema.common import reference, secret_key_reference
 from pillion_sidecar.config.schema.oauth2 import OAuth2
 from pillion_sidecar.config.schema.urls import (
+    HOSTED,
     LOOPBACK,
     NAMED,
     NOT_SECURE,
@@ -44,8 +45,9 @@ def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
     for protocol in known:
         if {one.name for one in protocol.schemes} != {one.name for one in schemes}:
             rules.append(_scheme_rule(protocol, known=schemes))
-        names = f"{one_of_schemes(protocol.schemes)}://{NAMED}"
-        rules += [_form_rule(protocol, form, when=names) for form in protocol.url_forms]
+        place = NAMED if None in protocol.ports.values() else HOSTED
+        usual = f"{one_of_schemes(protocol.schemes)}://{place}"
+        rules += [_form_rule(protocol, form, when=usual) for form in protocol.url_forms]
         rules += [_kind_rule(protocol, kind) for kind in kinds if kind not in protocol.credentials]
         rules += [_required_rule(protocol, kind) for kind in protocol.required_credentials]
         if protocol.options is not None:

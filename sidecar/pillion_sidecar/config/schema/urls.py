@@ -28,6 +28,8 @@ _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][
 _REST = "([/?#].*)?"
 #: A name or a path behind ``://``.
 NAMED = f"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?{_REST}|/[^/?#].*)"
+#: A host, perhaps with a port, behind ``://``.
+HOSTED = f"{_HOST}(:{_PORT})?{_REST}"
 _LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
 
 _NETWORK = tuple(one for one in SCHEMES if one.port is not None)

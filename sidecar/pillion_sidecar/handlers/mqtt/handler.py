@@ -21,11 +21,9 @@ from pillion_sidecar.handlers.mqtt.reasons import (
 from pillion_sidecar.handlers.mqtt.wire import TOO_LARGE, MQTTWire, Publishing
 from pillion_sidecar.handlers.transport.exchange import Sender, shown
 from pillion_sidecar.handlers.transport.target import parse_network_target
-from pillion_sidecar.protocols.mqtt import PROTOCOL, MQTTOptions
+from pillion_sidecar.protocols.mqtt import LONGEST_CREDENTIAL, PROTOCOL, MQTTOptions
 
 _LONGEST_KEEP_ALIVE = 0xFFFF
-#: Bytes of a user name, a password or a token (1.5.6).
-_LONGEST_CREDENTIAL = 0xFFFF
 _NOBODY = DeliveryOutcome(DeliveryResult.SUCCESS, "the broker has no subscriber of the topic")
 
 
@@ -89,8 +87,8 @@ def _check_credentials(credentials: Credentials | None) -> None:
     if credentials is None:
         return
     for one in (credentials.username, credentials.password, credentials.bearer_token):
-        if one is not None and len(one.encode()) > _LONGEST_CREDENTIAL:
+        if one is not None and len(one.encode()) > LONGEST_CREDENTIAL:
             raise InvalidDestinationError(
-                f"MQTT cannot carry credentials of more than {_LONGEST_CREDENTIAL} bytes",
+                f"MQTT cannot carry credentials of more than {LONGEST_CREDENTIAL} bytes",
                 cause=HoldCause.CREDENTIALS,
             )
