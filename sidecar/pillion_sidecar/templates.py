@@ -17,9 +17,10 @@ import msgspec
 
 #: Maximum characters of a template, and how deep it may be nested.
 LONGEST, DEEPEST = 16_384, 32
+API_KEY_WORD = "apiKey"
 #: Names that are no property.
 WORDS = (
-    "apiKey",
+    API_KEY_WORD,
     "class",
     "correlation",
     "ends",
@@ -40,7 +41,7 @@ KNOWN = rf"([^$]|\$+[^${{]|\$+\{{(\$|{_INSIDE})\}})*\$*"
 #: For RE2 and Python: begins and ends as a JSON object or array.
 JSON_LIKE = r"[ \t\r\n]*(\{(.|[\r\n])*\}|\[(.|[\r\n])*\])[ \t\r\n]*"
 #: What a text with an API key contains.
-API_KEY = "${apiKey}"
+API_KEY = f"${{{API_KEY_WORD}}}"
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}?")
 _CONTENT = re.compile(_INSIDE)

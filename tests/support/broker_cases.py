@@ -64,6 +64,12 @@ def _topic(refused: str, mended: str) -> Case:
 BROKER_CASES = (
     *_usual(_NATS, "nats", "nats"),
     *_usual(_MQTT, "mqtt", "mqtt"),
+    _case(
+        "nats",
+        "has tlsFirst, and",
+        {**_NATS, "destination": "NATS://host", "nats": {"subject": "a", "tlsFirst": True}},
+        {**_NATS, "nats": {"subject": "a", "tlsFirst": True}},
+    ),
     _topic("alerts/+", "/alerts/a b!~"),
     _topic("#", "a$"),
     _topic("$SYS/broker", "SYS/$"),

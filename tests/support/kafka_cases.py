@@ -5,6 +5,8 @@ from support.resources import JSON
 
 _KAFKA: JSON = {"protocol": "Kafka", "destination": "kafkas://host", "kafka": {"topic": "alerts"}}
 _SECRET = {"secretRef": {"name": "a"}}
+#: Loopback may get credentials without TLS.
+_LOCAL: JSON = {"destination": "kafka://localhost", "credentials": {"basic": _SECRET}}
 
 
 def _case(field: str, says: str, refused: JSON, mended: JSON) -> Case:
@@ -76,6 +78,29 @@ KAFKA_CASES = (
             ("::1", "[::1]:9092"),
             ("a b", "a_b.example"),
         )
+    ),
+    _option("brokers[0]", "is not HOST or", {"brokers": ["a:65536"]}, {"brokers": ["a:65535"]}),
+    _option("brokers[0]", "is not HOST or", {"brokers": ["[1]"]}, {"brokers": ["[fd00::1]"]}),
+    *(
+        _case(
+            "kafka",
+            "has saslMechanism, which",
+            {"kafka": {"topic": "a", "saslMechanism": mechanism}},
+            {
+                "kafka": {"topic": "a", "saslMechanism": mechanism},
+                "credentials": {"basic": _SECRET},
+            },
+        )
+        for mechanism in ("PLAIN", "SCRAM-SHA-512")
+    ),
+    *(
+        _case(
+            "kafka",
+            "has brokers that would get",
+            {**_LOCAL, "kafka": {"topic": "a", "brokers": ["127.0.0.1", broker]}},
+            {**_LOCAL, "kafka": {"topic": "a", "brokers": ["[::1]:9093", "LOCALHOST"]}},
+        )
+        for broker in ("host", "localhost.example:9092", "127.0.0.1.example")
     ),
     _key("has a key that spreads records", "Destination", "Group", "Destination"),
     _key("has a key that spreads records", "Destination", "None", "Destination"),

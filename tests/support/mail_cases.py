@@ -62,6 +62,24 @@ MAIL_CASES = (
         {**_MAIL, "smtp": {**_OPTIONS, "startTLS": "None"}, "tls": {"serverName": "a.example"}},
         {**_MAIL, "smtp": {**_OPTIONS, "startTLS": "Opportunistic"}, "tls": {"serverName": "a"}},
     ),
+    *(
+        _case(
+            "smtp",
+            "has startTLS, and an smtps",
+            {**_MAIL, "destination": "SMTPS://host", "smtp": {**_OPTIONS, "startTLS": start}},
+            {**_MAIL, "smtp": {**_OPTIONS, "startTLS": start}},
+        )
+        for start in ("Opportunistic", "None")
+    ),
+    *(
+        _option(
+            "subject",
+            "has the placeholder apiKey",
+            {"subject": f"Alert:\n{wrong}"},
+            {"subject": "${$}{apiKey} ${MyapiKey|ApiKey}"},
+        )
+        for wrong in ("${apiKey}", "${Message|apiKey}", "${json:apiKey|class:9} ${$}")
+    ),
     _option("to", "is empty", {"to": []}, {"to": ["a@b"]}),
     _option(
         "from",

@@ -63,6 +63,15 @@ SNMP_CASES = (
     _option("engineId", "is not 5 to 32 bytes", "8000000001", f"0x{32 * 'aF'}"),
     _option("oid", "is not an object identifier", "1.3.6.1.2.1", "1.3.6.1.4.1.9"),
     _option("oid", "is not an object identifier", "1.3.6.1.4.1.9.01", "1.3.6.1.4.1.9.0.1.2"),
+    *(
+        _case(
+            f"snmp.{field}",
+            "has an effect on v3 only",
+            {**_SNMP, "snmp": {"version": "v2c", field: value}},
+            {**_SNMP, "snmp": {field: value}},
+        )
+        for field, value in (("securityLevel", "AuthPriv"), ("authProtocol", "SHA512"))
+    ),
     _case(
         "snmp.engineId",
         "has an effect on traps of v3",

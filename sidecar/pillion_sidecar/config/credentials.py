@@ -398,7 +398,7 @@ _CAUSES = {
     "protocol": HoldCause.PROTOCOL,
     "tls": HoldCause.CERTIFICATES,
     "credentials": HoldCause.CREDENTIALS,
-    "proxy": HoldCause.CREDENTIALS,
+    "proxy": HoldCause.DESTINATION,
     **{one.options_name: HoldCause.DESTINATION for one in PROTOCOLS.values() if one.options},
 }
 
@@ -446,6 +446,8 @@ def _faults(
 def _cause(problem: Problem, resource: Resource) -> HoldCause | None:
     if problem.reason == ADDRESS_NOT_PERMITTED and _may_be_host(resource.spec.get("destination")):
         return HoldCause.ADDRESS
+    if problem.field.startswith("spec.proxy.secretRef"):
+        return HoldCause.CREDENTIALS
     root, _, rest = problem.field.partition(".")
     return _CAUSES.get(rest.partition(".")[0]) if root == "spec" else None
 
@@ -470,8 +472,9 @@ def _users(resources: Resources) -> dict[str, dict[str, HoldCause]]:
         if not may_be_built(resource):
             continue
         for field in ("destinationFrom", "tls", "credentials", "proxy"):
+            cause = HoldCause.CREDENTIALS if field == "proxy" else _CAUSES[field]
             for secret in _secret_names(resource.spec.get(field)):
-                users.setdefault(secret, {}).setdefault(name, _CAUSES[field])
+                users.setdefault(secret, {}).setdefault(name, cause)
     return users
 
 

@@ -290,6 +290,8 @@ class _Resolver:
         found = self._services.get(name or DEFAULT_SERVICE)
         classes = self._classes(found)
         self._check_callbacks(found)
+        if found is not None and found.sound("proxy"):
+            self._check_address(found, found.spec["proxy"]["url"], "proxy", "url")
         if found is not None and found.valid:
             return build_service(found, classes=classes)
         listed = ", ".join(sorted(self._services))
@@ -368,7 +370,7 @@ class _Resolver:
             return destination
         return replace(destination, relay_to=service.gateway)
 
-    def _check_address(self, resource: Resource, url: str, *path: str) -> None:
+    def _check_address(self, resource: Resource, url: str, *path: str | int) -> None:
         refusal = self._addresses.check_url(url)
         if refusal is not None:
             self._resources.complain(
@@ -397,6 +399,8 @@ class _Resolver:
         protocol = PROTOCOLS[destination.protocol]
         if destination.options is None:
             return
+        for place, url in () if protocol.urls is None else protocol.urls(destination.options):
+            self._check_address(resource, url, protocol.options_name, *place)
         fault = None if protocol.check is None else protocol.check(destination.options)
         if fault is not None:
             path = ("spec", protocol.options_name, fault.field)

@@ -1,10 +1,15 @@
 """What a protocol declares: values only, so that no handler is imported before it is needed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pillion_sidecar.fields import Field, Integer, Rule, declared, resource, structure
+
+#: Parts of URLs. Each deliverer judges which texts with two colons are IPv6 addresses.
+HOST = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
+PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+LOOPBACK_HOST = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,8 @@ class Protocol:
     rules: tuple[Rule, ...] = ()
     #: Gets a value of ``options``: what the API server cannot check.
     check: Callable[[Any], OptionsFault | None] | None = None
+    #: Gets a value of ``options``: the URLs that they name, each with its place in them.
+    urls: Callable[[Any], Iterable[tuple[tuple[str | int, ...], str]]] | None = None
     #: Gets a value of ``options`` and the credentials, complete: what only the Secrets tell. The
     #: field is one of ``spec.credentials``, and no text shows any part of a secret.
     check_credentials: Callable[[Any, Any], OptionsFault | None] | None = None

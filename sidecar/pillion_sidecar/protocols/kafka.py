@@ -1,16 +1,26 @@
 """Kafka: one record for each delivery, in batches (CloudEvents' Kafka binding 1.0)."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 from pillion_sidecar.fields import (
     JSONObject,
     ListOf,
     Rule,
+    cel_matches,
     declared,
     resource,
     text_matching,
+    whole,
 )
-from pillion_sidecar.protocols.declaration import Protocol, Scheme, URLForm
+from pillion_sidecar.protocols.declaration import (
+    HOST,
+    LOOPBACK_HOST,
+    PORT,
+    Protocol,
+    Scheme,
+    URLForm,
+)
 
 
 class KafkaKey(StrEnum):
@@ -40,7 +50,9 @@ class SASLMechanism(StrEnum):
 
 #: Kafka's names of topics, but not "." and "..".
 _TOPIC = "[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*"
-_BROKER = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?"
+_BROKER = f"{HOST}(:{PORT})?"
+_LOCAL_BROKER = f"{LOOPBACK_HOST}(:.*)?"
+_PLAIN = "(?i:kafka)://.*"
 MOST_BROKERS = 16
 
 
@@ -89,6 +101,7 @@ class KafkaOptions:
     )
     sasl_mechanism: SASLMechanism = declared(
         default=SASLMechanism.SCRAM_SHA_512,
+        assumed="`SCRAM-SHA-512`",
         description="How credentials.basic authenticates. PLAIN sends the password itself.",
     )
 
@@ -121,6 +134,42 @@ _ORDER_RULES = (
     ),
 )
 
+_is_local = whole(_LOCAL_BROKER)
+_is_plain = whole(_PLAIN)
+
+
+def _brokers_stay_secret(spec: JSONObject) -> bool:
+    brokers = spec.get("kafka", {}).get("brokers", ())
+    is_plain = _is_plain(spec.get("destination", ""))
+    return "credentials" not in spec or not is_plain or all(map(_is_local, brokers))
+
+
+_SASL_RULES = (
+    Rule(
+        cel="!has(self.kafka) || !has(self.kafka.saslMechanism) || has(self.credentials)",
+        holds=lambda spec: "saslMechanism" not in spec.get("kafka", {}) or "credentials" in spec,
+        field="kafka",
+        message="has saslMechanism, which has no effect without credentials",
+        remedy="Remove it, or write credentials.basic.",
+    ),
+    # The URL itself is checked as that of any protocol.
+    Rule(
+        cel="!has(self.kafka) || !has(self.kafka.brokers) || !has(self.credentials) || "
+        f"!has(self.destination) || !{cel_matches('self.destination', _PLAIN)} || "
+        f"self.kafka.brokers.all(one, {cel_matches('one', _LOCAL_BROKER)})",
+        holds=_brokers_stay_secret,
+        field="kafka",
+        message="has brokers that would get the credentials unencrypted",
+        remedy="Begin destination with kafkas://, or remove credentials.",
+    ),
+)
+
+
+def _urls(options: KafkaOptions) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for number, broker in enumerate(options.brokers):
+        yield ("brokers", number), f"kafka://{broker}"
+
+
 PROTOCOL = Protocol(
     name="Kafka",
     summary="one record with a structured event (CloudEvents' Kafka binding 1.0)",
@@ -143,5 +192,6 @@ PROTOCOL = Protocol(
     options=KafkaOptions,
     options_required=True,
     most_at_once=500,
-    rules=_ORDER_RULES,
+    rules=(*_ORDER_RULES, *_SASL_RULES),
+    urls=_urls,
 )

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from pillion_sidecar.fields import declared, resource, text_matching
+from pillion_sidecar.fields import Rule, cel_matches, declared, resource, text_matching, whole
 from pillion_sidecar.protocols.declaration import Protocol, Scheme, URLForm
 
 #: Of a subject; no wildcard.
@@ -39,6 +39,22 @@ class NATSOptions:
     )
 
 
+_PLAIN = "(?i:nats)://.*"
+_is_plain = whole(_PLAIN)
+
+_RULES = (
+    Rule(
+        cel="!has(self.nats) || !self.nats.tlsFirst || !has(self.destination) || "
+        f"!{cel_matches('self.destination', _PLAIN)}",
+        holds=lambda spec: (
+            not (spec.get("nats", {}).get("tlsFirst") and _is_plain(spec.get("destination", "")))
+        ),
+        field="nats",
+        message="has tlsFirst, and destination is without TLS",
+        remedy="Begin destination with tls://, or remove tlsFirst.",
+    ),
+)
+
 PROTOCOL = Protocol(
     name="NATS",
     summary="one CloudEvent as a message (NATS, JetStream)",
@@ -56,4 +72,5 @@ PROTOCOL = Protocol(
     level=3,
     options=NATSOptions,
     options_required=True,
+    rules=_RULES,
 )

@@ -8,14 +8,17 @@ from pillion_sidecar.fields import (
     ListOf,
     Rule,
     Text,
+    cel_matches,
     cel_text,
     declared,
     matching,
     resource,
     text_matching,
+    unlike,
+    whole,
 )
 from pillion_sidecar.protocols.declaration import OptionsFault, Protocol, Scheme, URLForm
-from pillion_sidecar.templates import KNOWN, TemplateError, parse_text
+from pillion_sidecar.templates import API_KEY_WORD, KNOWN, TemplateError, parse_text
 
 MOST_RECIPIENTS = 100
 _ATOM = "[A-Za-z0-9!#$%&'*+/=?^_{|}~-]+"
@@ -38,6 +41,11 @@ _SUBJECT = Text(
             remedy="Write a property, which begins with a capital, or a word of the manual; ${$} "
             "is a dollar sign.",
         ),
+        unlike(
+            rf"(.|[\r\n])*\$\{{([^}}]*[:|])?{API_KEY_WORD}([:|][^}}]*)?\}}(.|[\r\n])*",
+            message="has the placeholder apiKey, and an e-mail has no API key",
+            remedy="Remove it.",
+        ),
     ),
 )
 
@@ -58,7 +66,7 @@ class SMTPOptions:
     )
     recipients: tuple[str, ...] = declared(
         name="to",
-        type=ListOf(item=_ADDRESS, max_items=MOST_RECIPIENTS, atomic=True),
+        type=ListOf(item=_ADDRESS, max_items=MOST_RECIPIENTS),
         description="The addresses of the recipients, in the envelope and in To. The mail server "
         "must accept all of them.",
     )
@@ -99,7 +107,20 @@ def _start_tls(spec: JSONObject) -> StartTLS:
     return StartTLS(spec.get("smtp", {}).get("startTLS", StartTLS.REQUIRED))
 
 
+_TLS = "(?i:smtps)://.*"
+_is_tls = whole(_TLS)
+
 _RULES = (
+    Rule(
+        cel=f"!has(self.smtp) || self.smtp.startTLS == {_REQUIRED} || !has(self.destination) || "
+        f"!{cel_matches('self.destination', _TLS)}",
+        holds=lambda spec: (
+            _start_tls(spec) is StartTLS.REQUIRED or not _is_tls(spec.get("destination", ""))
+        ),
+        field="smtp",
+        message="has startTLS, and an smtps:// connection is always encrypted",
+        remedy="Remove smtp.startTLS, or begin destination with smtp://.",
+    ),
     Rule(
         cel=f"!has(self.smtp) || self.smtp.startTLS == {_REQUIRED} || !has(self.credentials)",
         holds=lambda spec: _start_tls(spec) is StartTLS.REQUIRED or "credentials" not in spec,

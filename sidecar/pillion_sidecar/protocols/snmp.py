@@ -43,11 +43,13 @@ class SNMPOptions:
     )
     security_level: SecurityLevel = declared(
         default=SecurityLevel.ENCRYPTED,
+        assumed="`AuthPriv`",
         description="Of v3. AuthPriv: authenticated, and encrypted with AES (RFC 3826). "
         "AuthNoPriv: authenticated only, and readable.",
     )
     auth_protocol: AuthProtocol = declared(
         default=AuthProtocol.SHA_256,
+        assumed="`SHA256`",
         description="The hash of v3: for authentication, and to make keys of passphrases.",
     )
     engine_id: str | None = declared(
@@ -84,6 +86,16 @@ class SNMPOptions:
     )
 
 
+def _of_v3(name: str) -> Rule:
+    return Rule(
+        cel=f"!has(self.{name}) || self.version == {cel_text(SNMPVersion.V3)}",
+        holds=lambda options: name not in options or options["version"] == SNMPVersion.V3,
+        field=name,
+        message="has an effect on v3 only; v2c sends everything readable",
+        remedy="Remove it, or set version to v3.",
+    )
+
+
 PROTOCOL = Protocol(
     name="SNMP",
     summary="one SNMP trap or inform (v2c, v3) over UDP",
@@ -104,6 +116,8 @@ PROTOCOL = Protocol(
     level=3,
     options=SNMPOptions,
     option_rules=(
+        _of_v3("securityLevel"),
+        _of_v3("authProtocol"),
         Rule(
             cel=f"!has(self.engineId) || (self.version == {cel_text(SNMPVersion.V3)} && "
             f"self.notification == {cel_text(Notification.TRAP)})",

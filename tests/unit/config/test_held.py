@@ -213,3 +213,42 @@ def test_a_url_in_a_secret_waits_for_a_spec_that_is_sound(tmp_path: Path) -> Non
     )
     found = complaints(tmp_path, one, secret("b", {"url": "https://h.example/"}))
     assert {problem.field for problem in found} == {"spec.kafka", "spec.credentials"}
+
+
+@pytest.mark.parametrize(
+    ("broker", "says"),
+    [
+        ("169.254.169.254", "address, and those are not allowed here"),
+        ("h.example", None),
+        ("10.0.0.1:9092", None),
+        ("10.1:9092", "is an unusual spelling"),
+        ("[1:2:3]", "Exactly 8 parts expected"),
+    ],
+)
+def test_each_broker_is_held_to_the_policy_of_addresses(
+    tmp_path: Path, broker: str, says: str | None
+) -> None:
+    options = {"topic": "alerts", "brokers": ["other.example", broker]}
+    spec = spec_of(PROTOCOLS["Kafka"], destination="kafkas://h.example", kafka=options)
+    found = complaints(tmp_path, destination(**spec))
+    if says is None:
+        assert found == ()
+        return
+    (problem,) = found
+    assert (problem.field, problem.reason) == ("spec.kafka.brokers[1]", "AddressNotPermitted")
+    assert says in problem.message
+
+
+def test_a_recipient_is_named_once(tmp_path: Path) -> None:
+    options = {"from": "pillion@station.example", "to": ["a@ops.example", "a@ops.example"]}
+    spec = spec_of(PROTOCOLS["SMTP"], destination="smtp://h.example", smtp=options)
+    (problem,) = complaints(tmp_path, destination(**spec))
+    assert (problem.field, problem.message) == ("spec.smtp.to[1]", "is a duplicate")
+
+
+def test_options_without_effect_on_a_url_in_a_secret_are_told(tmp_path: Path) -> None:
+    source = {"secretKeyRef": {"name": "b"}}
+    options = {"subject": "alerts", "tlsFirst": True}
+    spec = spec_of(PROTOCOLS["NATS"], destination=None, destinationFrom=source, nats=options)
+    (problem,) = complaints(tmp_path, destination(**spec), secret("b", {"url": "nats://h.example"}))
+    assert "has tlsFirst, and destination is without TLS" in problem.message

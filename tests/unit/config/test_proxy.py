@@ -8,6 +8,7 @@ import pytest
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError
+from pillion_sidecar.config.schema.destination import HoldCause
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.schema.proxy import ConnectTo, Proxy
 from support.resources import destination, secret, service, write
@@ -52,3 +53,36 @@ def test_the_policy_of_addresses_holds_for_the_proxy(tmp_path: Path) -> None:
         load_folder(write(tmp_path, own), addresses=AddressPolicy())
     (problem,) = refused.value.problems
     assert (problem.reason, problem.field) == ("AddressNotPermitted", "spec.proxy.url")
+
+
+def test_the_policy_of_addresses_holds_for_the_services_proxy(tmp_path: Path) -> None:
+    folder = write(tmp_path, service(proxy={"url": "http://127.0.0.1:3128"}), destination())
+    with pytest.raises(ConfigurationError) as refused:
+        load_folder(folder, addresses=AddressPolicy())
+    (problem,) = refused.value.problems
+    assert (problem.resource, problem.reason, problem.field) == (
+        "IndicationService/default",
+        "AddressNotPermitted",
+        "spec.proxy.url",
+    )
+    assert load_folder(folder).service.proxy is not None
+
+
+@pytest.mark.parametrize(
+    ("proxy", "cause"),
+    [
+        ({"url": "http://proxy.example/path"}, HoldCause.DESTINATION),
+        ({"url": "http://[1:2]:3128"}, HoldCause.DESTINATION),
+        ({"url": "http://169.254.169.254"}, HoldCause.ADDRESS),
+        ({"url": URL, "connectTo": "Nowhere"}, HoldCause.DESTINATION),
+        ({"url": URL, "secretRef": {"name": "login"}}, HoldCause.CREDENTIALS),
+        ({"url": URL, "secretRef": {"name": "A"}}, HoldCause.CREDENTIALS),
+    ],
+)
+def test_the_cause_of_a_hold_names_what_is_wrong_with_the_proxy(
+    tmp_path: Path, proxy: dict[str, Any], cause: HoldCause
+) -> None:
+    folder = write(tmp_path, destination(proxy=proxy))
+    found = load_folder(folder, may_be_held=None).destinations["ops"].fault
+    assert found is not None
+    assert found.cause is cause

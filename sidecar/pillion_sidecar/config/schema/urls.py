@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 
 from pillion_sidecar.fields import Rule, Text, matching, unlike, whole
 from pillion_sidecar.protocols import PROTOCOLS, Scheme, schemes_of
+from pillion_sidecar.protocols.declaration import HOST, LOOPBACK_HOST, PORT
 
 SCHEMES = schemes_of(PROTOCOLS.values())
 
@@ -22,21 +23,17 @@ def listed(schemes: Iterable[Scheme]) -> str:
 
 
 HTTP = tuple(scheme for scheme in SCHEMES if scheme.name in ("http", "https"))
-# Each deliverer judges which texts with two colons are IPv6 addresses.
-_HOST = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
-_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _REST = "([/?#].*)?"
 #: A name or a path behind ``://``.
 NAMED = f"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?{_REST}|/[^/?#].*)"
 #: A host, perhaps with a port, behind ``://``.
-HOSTED = f"{_HOST}(:{_PORT})?{_REST}"
-_LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
+HOSTED = f"{HOST}(:{PORT})?{_REST}"
 
 _NETWORK = tuple(one for one in SCHEMES if one.port is not None)
 #: URLs without TLS, those of them that name a host, and those on this machine.
 NOT_SECURE = f"{one_of_schemes(one for one in SCHEMES if not one.is_secure)}://.*"
 PLAIN = f"{one_of_schemes(one for one in _NETWORK if not one.is_secure)}://.*"
-LOOPBACK = f"{one_of_schemes(_NETWORK)}://{_LOOPBACK}(:[0-9]*)?{_REST}"
+LOOPBACK = f"{one_of_schemes(_NETWORK)}://{LOOPBACK_HOST}(:[0-9]*)?{_REST}"
 
 is_loopback = whole(LOOPBACK)
 
@@ -77,15 +74,15 @@ def _host_rules(schemes: Collection[Scheme]) -> tuple[Rule, ...]:
     scheme = f"{one_of_schemes(schemes)}://"
     return (
         matching(
-            f"{scheme}{_HOST}(:[^/?#]*)?{_REST}",
+            f"{scheme}{HOST}(:[^/?#]*)?{_REST}",
             when=f"{scheme}[^/?#@]*{_REST}",
             message="names no host",
             remedy="Write a host name of letters, digits, '-', '_' and single dots, an IPv4 "
             "address, or an IPv6 address in brackets.",
         ),
         matching(
-            f"{scheme}{_HOST}:{_PORT}{_REST}",
-            when=f"{scheme}{_HOST}:[^/?#@]*{_REST}",
+            f"{scheme}{HOST}:{PORT}{_REST}",
+            when=f"{scheme}{HOST}:[^/?#@]*{_REST}",
             message="names a port outside 1 to 65535",
             remedy="Write a port in this range, or none for the default of the protocol.",
         ),
