@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import NoReturn
@@ -47,13 +47,11 @@ class CommandError(CLIError):
 
 
 @contextmanager
-def ended_by_signals(first: Callable[[], None] | None = None) -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """Exit with code 0 at SIGTERM, SIGHUP and Ctrl-C, until another handler is set. An ignored
-    signal, such as SIGHUP under ``nohup``, stays ignored. ``first`` is called before the exit."""
+    signal, such as SIGHUP under ``nohup``, stays ignored."""
 
     def end(_number: int, _frame: object) -> NoReturn:
-        if first is not None:
-            first()
         # No exception: an import in progress may catch it.
         os._exit(Exit.OK)
 

@@ -173,13 +173,20 @@ def _exit_code(arguments: Sequence[str]) -> int:
     name = _chosen(arguments)
     try:
         # Before the imports, which take most of the start.
-        with ended_by_signals() if name in _RUN_ON else nullcontext():
+        with ended_by_signals() if _runs_on(name, arguments[1:]) else nullcontext():
             return _run(name, arguments[1:])
     except CommandError as failure:
         print(f"pillion {name}: {failure}", file=sys.stderr)
         return failure.code
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+
+
+def _runs_on(name: str, arguments: Sequence[str]) -> bool:
+    """Whether it runs until a signal. As the first process of a container it would never get one
+    without a handler."""
+    options = itertools.takewhile(lambda one: one != "--", arguments)
+    return name in _RUN_ON or (name == "plugin" and "exec" in options)
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:

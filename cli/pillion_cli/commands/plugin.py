@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from pillion_cli.arguments import Options, add_output_argument, seconds_from, whole_number
-from pillion_cli.exits import CommandError, Exit, ended_by_signals
+from pillion_cli.exits import CommandError, Exit
 
 HELP = """
 Help to write plug-ins: programs that deliver indications for a deliverer.
@@ -88,12 +88,13 @@ def _check_options(args: argparse.Namespace) -> None:
 def _exec(args: argparse.Namespace) -> int:
     from importlib import metadata
 
+    from pillion_cli.plugin.ending import ended_at_once
     from pillion_cli.plugin.scripts import Scripts
     from pillion_plugin import run as run_plugin
 
     scripts = Scripts(args.program)
-    try:
-        with ended_by_signals(scripts.end_all):
+    with ended_at_once(scripts.end_all):
+        try:
             run_plugin(
                 scripts.deliver,
                 name=f"pillion plugin exec {Path(args.program[0]).name}",
@@ -101,10 +102,11 @@ def _exec(args: argparse.Namespace) -> int:
                 in_flight=args.in_flight or 1,
                 socket=args.socket,
             )
-    except OSError as failure:
-        raise CommandError(f"--socket: {failure.strerror or failure}") from failure
-    finally:
-        scripts.end_all()
+        except OSError as failure:
+            raise CommandError(f"--socket: {failure.strerror or failure}") from failure
+        finally:
+            # A signal meanwhile ends the scripts, too.
+            scripts.end_all()
     return Exit.OK
 
 

@@ -202,6 +202,32 @@ def test_sigterm_ends_the_plug_in_and_its_scripts(tmp_path: Path) -> None:
     assert wait_for_end(held) == b""
 
 
+#: The main thread gets no signal, as if each came just before its read.
+MISSED = """
+import os, signal
+from pillion_cli.plugin.ending import ended_at_once
+with ended_at_once(lambda: print("ended", flush=True)):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    print("started", flush=True)
+    os.read(0, 1)
+    print("read", flush=True)
+"""
+
+
+def test_a_signal_just_before_a_read_ends_the_plug_in() -> None:
+    command = [sys.executable, "-c", MISSED]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.terminate()
+        assert process.wait(20) == 0
+        assert process.stdout.read() == "ended\n"
+    # Without a signal it goes on, and the thread that waits for one ends.
+    ended = subprocess.run(command, input="x", capture_output=True, text=True, timeout=20)
+    assert (ended.returncode, ended.stdout) == (0, "started\nread\n")
+
+
 def test_the_link_is_served_on_standard_input_and_output(tmp_path: Path) -> None:
     command = [*PILLION, "plugin", "exec", "--", "sh", "-c", "echo out; echo busy >&2; exit 75"]
     given = line("initialize", INITIALIZE, 1) + line("deliver", deliver_params(), 2)

@@ -1,8 +1,11 @@
 """``pillion plugin``: what it takes."""
 
+import signal
+from typing import NoReturn
+
 import pytest
 
-from pillion_cli.exits import Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.main import command_parser, load, main
 
 
@@ -53,3 +56,20 @@ def test_a_socket_that_cannot_be_made_is_a_failure_with_the_cause(
     assert main(["plugin", "exec", "--socket", str(path), "--", "ls"]) == Exit.FAILED
     said = f"--socket: cannot listen on the socket {path}: No such file or directory"
     assert capsys.readouterr().err == f"pillion plugin: {said}\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--in-flight", "2"]])
+def test_signals_end_a_plug_in_that_still_starts(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = []
+
+    def load(_name: str) -> NoReturn:
+        handlers.append(signal.getsignal(signal.SIGTERM))
+        raise CommandError("no further")
+
+    monkeypatch.setattr("pillion_cli.main.load", load)
+    assert main(["plugin", *options, "exec", "--", "ls"]) == Exit.FAILED
+    assert main(["plugin", "check", "--", "exec"]) == Exit.FAILED
+    started, checked = handlers
+    assert started != checked == signal.getsignal(signal.SIGTERM)
