@@ -21,7 +21,8 @@ class FileOptions:
     max_files: int = declared(
         default=5,
         type=Integer(minimum=1, maximum=1000),
-        description="Maximum number of renamed files. Older ones are deleted.",
+        description="Maximum number of renamed files, besides the one that is written. Older ones "
+        "are deleted.",
     )
 
 
