@@ -85,8 +85,9 @@ def tls_secret(service: str) -> str:
 
 
 def sidecars(service: str) -> str:
-    """The NetworkPolicy of pods with a sidecar."""
-    return f"pillion-{service}-sidecars"
+    """The NetworkPolicy of pods with a sidecar. No service's name holds a dot, so it is not that of
+    the gateway of a service named NAME-sidecars."""
+    return f"pillion-{service}.sidecars"
 
 
 def headless(service: str) -> str:
