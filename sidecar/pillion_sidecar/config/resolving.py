@@ -359,6 +359,7 @@ class _Resolver:
                 )
                 self._check_retry(resource, built[name])
                 self._check_options(resource, built[name])
+                self._check_credentials(resource, built[name])
         return {name: self._relayed(one, service) for name, one in built.items()}
 
     def _relayed(
@@ -396,20 +397,23 @@ class _Resolver:
             )
 
     def _check_options(self, resource: Resource, destination: ListenerDestination) -> None:
-        protocol = PROTOCOLS[destination.protocol]
-        if destination.options is None:
+        protocol, options = PROTOCOLS[destination.protocol], destination.options
+        if options is None:
             return
-        for place, url in () if protocol.urls is None else protocol.urls(destination.options):
+        for place, url in () if protocol.urls is None else protocol.urls(options):
             self._check_address(resource, url, protocol.options_name, *place)
-        fault = None if protocol.check is None else protocol.check(destination.options)
+        fault = None if protocol.check is None else protocol.check(options)
         if fault is not None:
-            path = ("spec", protocol.options_name, fault.field)
+            path: Path = ("spec", protocol.options_name, fault.field)
             self._resources.complain(resource.place, path, None, fault.message, fault.remedy)
-        if protocol.check_credentials is None or not _is_complete(resource, destination):
+
+    def _check_credentials(self, resource: Resource, destination: ListenerDestination) -> None:
+        tell = PROTOCOLS[destination.protocol].check_credentials
+        if destination.options is None or tell is None or not _is_complete(resource, destination):
             return
-        fault = protocol.check_credentials(destination.options, destination.credentials)
+        fault = tell(destination.options, destination.credentials)
         if fault is not None:
-            path = ("spec", "credentials", fault.field, "secretRef")
+            path: Path = ("spec", "credentials", fault.field, "secretRef")
             self._resources.complain(
                 resource.place, path, None, fault.message, fault.remedy, reason=UNUSABLE
             )
