@@ -263,8 +263,11 @@ class Dispatcher:
         elif outcome.hold is not None and not queue.draining:
             self._hold(queue, entry, outcome, cancelled=cancelled)
         elif outcome.result is DeliveryResult.FATAL_ERROR and outcome.hold is None:
-            # Nothing was sent, so this says nothing of the destination.
-            self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
+            # This says nothing of the destination.
+            entry.attempts += 1
+            self._settlements.discard(
+                queue, entry, DiscardReason.FATAL_ERROR, detail=outcome.detail
+            )
             return
         else:
             self._fail(queue, entry, outcome, began_at=began_at, cancelled=cancelled)
@@ -337,7 +340,7 @@ class Dispatcher:
             entry.attempts, reason = before, None
             self.shutdown.wait_no_more(queue)
         if reason is not None:
-            self._settlements.discard(queue, entry, reason)
+            self._settlements.discard(queue, entry, reason, detail=outcome.detail)
         elif self.shutdown.is_draining:
             # Nothing new comes, so its place is free.
             queue.waiting.put_back(entry)

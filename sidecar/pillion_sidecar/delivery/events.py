@@ -25,14 +25,16 @@ def discarded(
     entry: QueueEntry,
     reason: DiscardReason,
     *,
+    detail: str,
     sequence_number: int | None,
 ) -> None:
     logger.warning(
         "indication discarded: %s",
-        reason.value,
+        f"{reason.value}: {detail}" if detail else reason.value,
         extra={
             "event": "indication-discarded",
             "reason": reason.value,
+            "detail": detail or None,
             "destination": queue.name,
             "subscription": entry.subscription.resource.name,
             "identifier": entry.indication.identifier,

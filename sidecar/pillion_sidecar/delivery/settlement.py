@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import CompactEntries, CompactEntry, Packing
@@ -25,6 +26,8 @@ PERIOD_SECONDS = 10.0
 #: Discards logged one by one in a period: of one kind, and of all.
 TOLD_OF_KIND = 10
 TOLD_IN_ALL = 200
+#: Characters of the detail of an attempt that the list and the log have.
+DETAIL_LIMIT = 200
 #: Discards per turn of the event loop.
 DISCARDS_PER_TURN = 128
 
@@ -48,7 +51,16 @@ class DiscardReports:
         # Discards at shutdown by destination, when a list in memory ends with the process.
         self._at_the_end: dict[str, list[str | None]] = {}
 
-    def tell(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
+    def tell(
+        self,
+        queue: DestinationQueue,
+        entry: QueueEntry,
+        reason: DiscardReason,
+        *,
+        detail: str = "",
+    ) -> None:
+        """``detail``: of the attempt that decided it, without secrets."""
+        detail = one_line(detail, DETAIL_LIMIT)
         queue.statistics.discard(reason, now=self._clock.monotonic())
         kind = queue.name, reason.value
         number = None if entry.number == NO_NUMBER else entry.number
@@ -59,6 +71,7 @@ class DiscardReports:
                 destination=queue.name,
                 subscription=entry.subscription.resource.name,
                 reason=reason.value,
+                detail=detail or None,
                 source=entry.indication.source,
                 identifier=entry.indication.identifier,
                 sequence_context=queue.sequence.context,
@@ -70,7 +83,9 @@ class DiscardReports:
             )
         )
         if self._takes_a_line(kind):
-            events.discarded(queue, entry, reason, sequence_number=sequence_number)
+            events.discarded(
+                queue, entry, reason, detail=detail, sequence_number=sequence_number
+            )
             return
         if reason is DiscardReason.SHUTDOWN:
             self._at_the_end.setdefault(queue.name, []).append(entry.indication.identifier)
@@ -334,12 +349,19 @@ class Settlements:
             for emptied in self._emptied:
                 emptied.set()
 
-    def discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
+    def discard(
+        self,
+        queue: DestinationQueue,
+        entry: QueueEntry,
+        reason: DiscardReason,
+        *,
+        detail: str = "",
+    ) -> None:
         """Discard a taken entry. It is listed before it is settled, so that the list has it before
-        the journal."""
+        the journal. ``detail``: of the attempt that decided it."""
         if entry.indication.member is not None:
             self.lose(queue, entry.indication)
-        self._reports.tell(queue, entry, reason)
+        self._reports.tell(queue, entry, reason, detail=detail)
         self.settle(queue, entry, reason)
 
     def discard_evicted(

@@ -81,6 +81,8 @@ class Discard(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel
     subscription: str
     #: A ``DiscardReason``; a later version may have others.
     reason: str
+    #: One line of the attempt that decided it, such as "HTTP 503".
+    detail: str | None = None
     source: str | None = None
     #: IndicationIdentifier.
     identifier: str | None = None

@@ -151,9 +151,11 @@ EVENTS: tuple[Event, ...] = (
         "WARNING",
         "An accepted indication was discarded undelivered. At most 10 in 10 s are logged for a "
         "destination and reason, and 200 in all; `discards-counted` counts the others. The list "
-        "of discards has all (`pillion journal discards`).",
+        "of discards has all (`pillion journal discards`). `detail` is that of the attempt after "
+        "which it was discarded, at most 200 characters.",
         (
             "reason",
+            "detail",
             "destination",
             "subscription",
             "identifier",
