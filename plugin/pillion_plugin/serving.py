@@ -44,8 +44,23 @@ def run(
     standard input and output, all that the program prints goes to standard error, since standard
     output belongs to the protocol.
 
-    Raises ValueError, and OSError for a socket that cannot be made.
+    Raises ValueError. A socket that cannot be made ends the program with one line and exit code 1.
     """
+    try:
+        serve(deliver, name=name, version=version, in_flight=in_flight, socket=socket)
+    except SocketError as failure:
+        raise SystemExit(f"{name}: {failure.strerror}") from None
+
+
+def serve(
+    deliver: Deliver,
+    *,
+    name: str,
+    version: str,
+    in_flight: int,
+    socket: str | os.PathLike[str] | None,
+) -> None:
+    """As :func:`run`. Raises ValueError and SocketError."""
     plugin = Plugin(deliver=deliver, name=name, version=version, in_flight=in_flight)
     path = socket or os.environ.get(SOCKET_VARIABLE)
     if not path:
@@ -93,8 +108,12 @@ def _own_streams() -> tuple[BinaryIO, FileIO]:
     return open(commands, "rb"), FileIO(answers, "w")
 
 
+class SocketError(OSError):
+    """A socket cannot be made."""
+
+
 class SocketServer:
-    """Serves links on a Unix socket, each in a thread of its own. Raises OSError.
+    """Serves links on a Unix socket, each in a thread of its own. Raises SocketError.
 
     ``is_shared``: any user may connect. The operator's folder is that of one pod, where deliverer
     and plug-in may run as different users.
@@ -202,7 +221,7 @@ def _listen(path: Path, *, is_shared: bool) -> Socket:
     except OSError as failure:
         listening.close()
         text = failure.strerror or str(failure)
-        raise OSError(failure.errno, f"cannot listen on the socket {path}: {text}") from failure
+        raise SocketError(failure.errno, f"cannot listen on the socket {path}: {text}") from failure
     return listening
 
 

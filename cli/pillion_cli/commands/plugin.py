@@ -1,6 +1,7 @@
 """``pillion plugin``: scripts as plug-ins, and a check of plug-ins."""
 
 import argparse
+import os
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ of standard error says why. A process that takes longer than 9/10 of the deliver
 ended with its process group.
 
 check starts the plug-in COMMAND, or connects to the socket of one that runs, as a deliverer does.
-It prints one line for each check. The plug-in really delivers some ten indications. COMMAND gets
+It prints one line for each check, and a summary. The plug-in really delivers some ten indications. COMMAND gets
 PATH, LANG, TZ, HOME and PILLION_PLUGIN_… of the environment, as from a deliverer.
 
 examples:
@@ -79,10 +80,16 @@ def _check_options(args: argparse.Namespace) -> None:
     if args.action == "exec" and not args.program:
         raise CommandError("exec: give -- and a command", code=Exit.USAGE)
     if args.program and shutil.which(args.program[0]) is None:
-        raise CommandError(
-            f"COMMAND: there is no program {args.program[0][:200]!r} to run; give its path",
-            code=Exit.USAGE,
-        )
+        raise CommandError(f"COMMAND: {_why_not(args.program[0])}", code=Exit.USAGE)
+
+
+def _why_not(program: str) -> str:
+    shown = repr(program[:200])
+    if program and Path(program).is_dir():
+        return f"{shown} is a folder; give the path of a program"
+    if program and shutil.which(program, mode=os.F_OK) is not None:
+        return f"{shown} is not executable; make it so by chmod +x"
+    return f"there is no program {shown} to run; give its path"
 
 
 def _exec(args: argparse.Namespace) -> int:
@@ -90,19 +97,19 @@ def _exec(args: argparse.Namespace) -> int:
 
     from pillion_cli.plugin.ending import ended_at_once
     from pillion_cli.plugin.scripts import Scripts
-    from pillion_plugin import run as run_plugin
+    from pillion_plugin.serving import SocketError, serve
 
     scripts = Scripts(args.program)
     with ended_at_once(scripts.end_all):
         try:
-            run_plugin(
+            serve(
                 scripts.deliver,
                 name=f"pillion plugin exec {Path(args.program[0]).name}",
                 version=metadata.version("pillion"),
                 in_flight=args.in_flight or 1,
                 socket=args.socket,
             )
-        except OSError as failure:
+        except SocketError as failure:
             raise CommandError(f"--socket: {failure.strerror or failure}") from failure
         finally:
             # A signal meanwhile ends the scripts, too.
@@ -111,7 +118,7 @@ def _exec(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from pillion_cli.plugin.checks import Plan, run_checks
+    from pillion_cli.plugin.checks import Plan, run_checks, summary
     from pillion_cli.plugin.peer import Peer, ProcessPeer, SocketPeer
 
     timeout = args.timeout or TIMEOUT
@@ -121,9 +128,11 @@ def _check(args: argparse.Namespace) -> int:
             return ProcessPeer(args.program)
         return SocketPeer(args.socket, within=timeout)
 
-    passed = True
+    results = []
     plan = Plan(connect=connect, timeout=timeout, url=args.url or "plugin://check")
     for result in run_checks(plan):
         print(result.as_json() if args.output == "json" else result.as_text(), flush=True)
-        passed = passed and result.passed
-    return Exit.OK if passed else Exit.FAILED
+        results.append(result)
+    if args.output != "json":
+        print(summary(results))
+    return Exit.OK if all(result.passed for result in results) else Exit.FAILED

@@ -1,7 +1,7 @@
 """The checks of ``pillion plugin check``: each on a link of its own."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,8 @@ class Result:
     check: str
     passed: bool
     detail: str
+    #: Of the deliveries that were answered.
+    outcomes: tuple[str, ...] = ()
 
     def as_text(self) -> str:
         return f"{'pass' if self.passed else 'FAIL'}  {self.check}: {self.detail}"
@@ -45,12 +47,23 @@ class Result:
         return json.dumps({"check": self.check, "passed": self.passed, "detail": self.detail})
 
 
+def summary(results: Sequence[Result]) -> str:
+    failed = sum(not result.passed for result in results)
+    outcomes = [outcome for result in results for outcome in result.outcomes]
+    successes = outcomes.count("success")
+    checks = f"{failed} of {len(results)} checks failed" if failed else "all checks passed"
+    hint = "" if successes == len(outcomes) else ": see the details"
+    return f"{checks}; {successes} of {len(outcomes)} deliveries were a success{hint}"
+
+
 class Link:
     """A link that is initialized. All methods raise CheckFailed."""
 
     def __init__(self, conversation: Conversation, plan: Plan) -> None:
         self.talk = conversation
         self.plan = plan
+        #: Without their details.
+        self.outcomes: list[str] = []
         self.description = self._initialize()
         self.in_flight = int(self.description.get("inFlight", 1))
 
@@ -67,8 +80,8 @@ class Link:
         if not isinstance(result, dict):
             raise CheckFailed(expected="a result of initialize", came=shown(answer))
         _demand(result.get("protocolVersion") == VERSION, f"protocolVersion {VERSION}", answer)
-        is_text = isinstance(result.get("name"), str) and isinstance(result.get("version"), str)
-        _demand(is_text, "name and version, both strings", answer)
+        is_text = all(isinstance(result.get(field, ""), str) for field in ("name", "version"))
+        _demand(is_text, "name and version to be strings, or none", answer)
         in_flight = result.get("inFlight", 1)
         _demand(
             type(in_flight) is int and 1 <= in_flight <= MOST_IN_FLIGHT,
@@ -86,7 +99,13 @@ class Link:
         """Return the id and the outcome of the next answer."""
         limit = self.plan.timeout if timeout is None else timeout
         answer = self.talk.answer(*pending, within=limit + self.plan.margin)
-        return answer["id"], _outcome(answer)
+        return answer["id"], self.take(answer)
+
+    def take(self, answer: dict[str, Any]) -> str:
+        """Return the outcome of an answer with its detail."""
+        outcome = _outcome(answer)
+        self.outcomes.append(outcome.partition(" ")[0])
+        return outcome
 
     def deliver(self, **properties: Any) -> str:
         _, outcome = self.outcome(self.send(**properties))
@@ -94,15 +113,17 @@ class Link:
 
 
 def _result(name: str, check: Callable[[Link], str], plan: Plan) -> Result:
+    outcomes: list[str] = []
     try:
         with _linked(plan) as link:
+            outcomes = link.outcomes
             detail = check(link)
             link.talk.quiet(plan.quiet)
     except CheckFailed as failure:
-        return Result(name, False, str(failure))
+        return Result(name, False, str(failure), tuple(outcomes))
     except OSError as failure:
         return Result(name, False, f"expected a link; came {failure.strerror or failure}")
-    return Result(name, True, detail)
+    return Result(name, True, detail, tuple(outcomes))
 
 
 @contextmanager
@@ -173,7 +194,8 @@ def _demand(holds: bool, expected: str, answer: dict[str, Any]) -> None:
 
 def _initialize(link: Link) -> str:
     found = link.description
-    return f"{found['name']} {found['version']}".strip() + f", {link.in_flight} in flight"
+    name = f"{found.get('name', '')} {found.get('version', '')}".strip() or "no name"
+    return f"{name}, {link.in_flight} in flight"
 
 
 def _one_delivery(link: Link) -> str:
@@ -215,7 +237,7 @@ def _malformed_line(link: Link) -> str:
     pending = link.send()
     answer = link.talk.answer(pending, None, within=link.plan.timeout + link.plan.margin)
     if answer["id"] is not None:
-        return f"no answer, then {_outcome(answer)}"
+        return f"no answer, then {link.take(answer)}"
     code = _error(answer)["code"]
     return f"error {code} with id null, then {link.outcome(pending)[1]}"
 

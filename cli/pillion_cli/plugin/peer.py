@@ -13,7 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 from pillion_cli.plugin.processes import exit_code, kill_group
 from pillion_sidecar.config.problems import escape_controls
-from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, METHOD_NOT_FOUND
+from pillion_sidecar.handlers.plugin.messages import (
+    ANSWER_LIMIT,
+    FLUSHES_HINT,
+    METHOD_NOT_FOUND,
+)
 from pillion_sidecar.handlers.plugin.process import plugin_environment
 
 #: Bytes that have come and were not expected.
@@ -26,6 +30,7 @@ _CHUNK = 65_536
 class CheckFailed(Exception):
     def __init__(self, *, expected: str, came: str) -> None:
         super().__init__(f"expected {expected}; came {came}")
+        self.came = came
 
 
 class _Limit(NamedTuple):
@@ -157,7 +162,12 @@ class Conversation:
         expected = f"an answer to id {ids}"
         limit = self._limit(within)
         while True:
-            self._until(self._has_line, limit, expected=expected)
+            try:
+                self._until(self._has_line, limit, expected=expected)
+            except _TooLate as failure:
+                raise CheckFailed(
+                    expected=expected, came=f"{failure.came}. {FLUSHES_HINT}"
+                ) from None
             message = self._message()
             if "method" in message:
                 self._refuse(message)

@@ -15,7 +15,7 @@ import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.plugin.lines import MOST_LINES, SECONDS
-from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, MESSAGE_LIMIT
+from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, FLUSHES_HINT, MESSAGE_LIMIT
 from pillion_sidecar.indication import selection_of
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
@@ -344,7 +344,7 @@ async def test_a_plug_in_that_never_answers_is_given_up(
         fake_time.advance(0.1)
         outcome = await told
     assert outcome.result is result
-    assert outcome.detail == f"plug-in test: {words}"
+    assert outcome.detail == f"plug-in test: {words}. {FLUSHES_HINT}"
 
 
 async def test_a_plug_in_that_ignores_signals_and_the_end_of_input_is_killed(

@@ -12,6 +12,7 @@ from pillion_cli.exits import Exit
 from pillion_cli.main import main
 from pillion_cli.plugin.checks import CHECKS, Plan, run_checks
 from pillion_cli.plugin.peer import ProcessPeer, SocketPeer
+from pillion_sidecar.handlers.plugin.messages import FLUSHES_HINT
 from pillion_sidecar.handlers.plugin.process import plugin_environment
 from support.small_plugin import GOOD_DELIVER, GOOD_INITIALIZE, small_plugin
 
@@ -47,7 +48,31 @@ def test_a_good_plug_in_passes_each_check_with_one_line(
         "pass  short time-out: 0.5 s: success",
         "pass  shutdown: exit code 0",
         "pass  end of input: exit code 0",
+        "all checks passed; 11 of 11 deliveries were a success",
     ]
+
+
+def test_a_plug_in_that_delivers_nothing_passes_and_the_summary_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    deliver = 'result({"outcome": "error", "detail": "busy"})'
+    assert main(["plugin", "check", "--", *small_plugin(tmp_path, deliver=deliver)]) == Exit.OK
+    *_, last = capfd.readouterr().out.splitlines()
+    assert last == "all checks passed; 0 of 11 deliveries were a success: see the details"
+
+
+def test_a_failed_check_is_in_the_summary(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = small_plugin(tmp_path, other='result("what?")')
+    assert main(["plugin", "check", "--", *command]) == Exit.FAILED
+    *_, last = capfd.readouterr().out.splitlines()
+    assert last == "1 of 11 checks failed; 10 of 10 deliveries were a success"
+
+
+def test_name_and_version_may_be_left_out(tmp_path: Path) -> None:
+    command = small_plugin(tmp_path, initialize="result({'protocolVersion': 1})")
+    assert failures(command, "one delivery") == {}
 
 
 def test_a_failed_check_is_told_with_what_was_expected_and_what_came(
@@ -76,7 +101,10 @@ def test_a_failed_check_is_told_with_what_was_expected_and_what_came(
         ({"begin": "write('x' * 70000)"}, "expected lines of at most 65536 bytes; came xxx"),
         ({"initialize": "failed(-1, 'no')"}, "expected a result of initialize; came {"),
         ({"initialize": "result({'protocolVersion': 2})"}, "expected protocolVersion 1; came"),
-        ({"initialize": "result({'protocolVersion': 1})"}, "expected name and version, both"),
+        (
+            {"initialize": "result({'protocolVersion': 1, 'version': 2})"},
+            "expected name and version to be strings",
+        ),
         (
             {"initialize": GOOD_INITIALIZE.replace('"inFlight": 2', '"inFlight": 6')},
             "expected inFlight from 1 to 5",
@@ -95,7 +123,7 @@ def test_without_a_good_initialize_the_other_checks_are_not_made(
 
 def test_a_plug_in_that_ignores_initialize_fails_in_bounded_time(tmp_path: Path) -> None:
     found = failures(small_plugin(tmp_path, initialize="pass"), timeout=0.5)
-    assert found == {"initialize": "expected an answer to id 1; came nothing within 1 s"}
+    assert found == {"initialize": f"expected an answer to id 1; came nothing within 1 s. {FLUSHES_HINT}"}
 
 
 def test_a_plug_in_that_floods_with_notifications_fails_in_bounded_time(tmp_path: Path) -> None:
@@ -123,7 +151,9 @@ def test_a_bad_answer_to_a_delivery_is_found(tmp_path: Path, deliver: str, came:
 
 def test_a_plug_in_that_never_answers_fails_in_bounded_time(tmp_path: Path) -> None:
     found = failures(small_plugin(tmp_path, deliver="pass"), timeout=0.3)
-    assert found["one delivery"] == "expected an answer to id 2; came nothing within 0.6 s"
+    assert found["one delivery"] == (
+        f"expected an answer to id 2; came nothing within 0.6 s. {FLUSHES_HINT}"
+    )
     assert set(found) == set(CHECKS) - {"initialize"}
 
 

@@ -36,8 +36,9 @@ class Apprise:
 
 def checked(*command: str, capfd: pytest.CaptureFixture[str]) -> list[str]:
     code = main(["plugin", "check", "--", *command])
-    lines = capfd.readouterr().out.splitlines()
+    *lines, summary = capfd.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith("pass")] == []
+    assert summary.startswith("all checks passed; ")
     assert code == Exit.OK
     return lines
 

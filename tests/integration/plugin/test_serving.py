@@ -143,7 +143,7 @@ def test_a_program_without_a_socket_of_its_own_serves_that_of_its_environment(
         timeout=30,
     )
     assert ended.returncode == 1
-    assert f"cannot listen on the socket {missing}" in ended.stderr
+    assert ended.stderr == f"x: cannot listen on the socket {missing}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

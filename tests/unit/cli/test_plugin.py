@@ -21,6 +21,8 @@ from pillion_cli.main import command_parser, load, main
         (["exec", "--url", "plugin://x", "--", "ls"], "--url: not for exec"),
         (["exec", "--in-flight", "6", "--", "ls"], "'6' is not a whole number from 1 to 5"),
         (["exec", "--", "no-such-program"], "there is no program 'no-such-program' to run"),
+        (["exec", "--", __file__], "is not executable; make it so by chmod +x"),
+        (["exec", "--", "/"], "'/' is a folder"),
         (["exec", "--", ""], "there is no program '' to run"),
         (["exec", "--socket", "", "--", "ls"], "--socket: the path is empty"),
         (["check"], "check: give either -- and the command of a plug-in, or --socket"),

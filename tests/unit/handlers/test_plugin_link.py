@@ -15,7 +15,7 @@ from pillion_sidecar.handlers.plugin.link import (
     MOST_UNASKED,
     UNASKED_SECONDS,
 )
-from pillion_sidecar.handlers.plugin.messages import DETAIL_LIMIT, Answer
+from pillion_sidecar.handlers.plugin.messages import DETAIL_LIMIT, FLUSHES_HINT, Answer
 from pillion_sidecar.handlers.plugin.replies import Command
 from pillion_sidecar.handlers.plugin.wire import LinkError
 from pillion_sidecar.handlers.plugin_slots import CLOSING_SECONDS
@@ -67,7 +67,8 @@ async def test_a_plug_in_that_does_not_answer_initialize_is_given_up(linked: Lin
     assert linked.outcomes == {}
     linked.time.advance(0.1)
     assert linked.results == {1: ERROR, 2: ERROR}
-    assert linked.outcomes[1].detail == "plug-in test: it did not answer initialize within 35 s"
+    said = f"plug-in test: it did not answer initialize within 35 s. {FLUSHES_HINT}"
+    assert linked.outcomes[1].detail == said
     assert linked.opener.wire.ended is True
 
 
@@ -161,7 +162,8 @@ async def test_silence_while_something_is_pending_ends_the_link(linked: Linked) 
     assert linked.outcomes == {}
     linked.time.advance(0.1)
     assert linked.results == {1: POST_DELIVERY_ERROR, 2: ERROR}
-    assert linked.outcomes[1].detail == "plug-in test: it sent nothing within 35 s"
+    said = f"plug-in test: it sent nothing within 35 s. {FLUSHES_HINT}"
+    assert linked.outcomes[1].detail == said
 
 
 @pytest.mark.parametrize(

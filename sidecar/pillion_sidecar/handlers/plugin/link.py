@@ -267,11 +267,11 @@ class Link:
         if self._wire is None:
             self._fail(f"it could not be started {seconds}")
         elif not self._in_flight:
-            self._fail(f"it did not answer initialize {seconds}")
+            self._fail(f"it did not answer initialize {seconds}. {messages.FLUSHES_HINT}")
         elif not self._replies.is_silent:
             self._fail(f"it did not answer within {MOST_TIMEOUTS * self._replies.timeout:g} s")
         else:
-            self._fail(f"it sent nothing {seconds}")
+            self._fail(f"it sent nothing {seconds}. {messages.FLUSHES_HINT}")
 
     def _fail(
         self, reason: str, *, hold: HoldCause | None = None, spends_attempt: bool = True

@@ -20,6 +20,8 @@ MOST_IN_FLIGHT = 5
 #: Characters of a plug-in's text in an outcome.
 DETAIL_LIMIT = 200
 METHOD_NOT_FOUND = -32601
+#: The usual cause of an answer that does not come.
+FLUSHES_HINT = "Does it flush each line that it writes?"
 _RESULTS = {
     "success": DeliveryResult.SUCCESS,
     "error": DeliveryResult.ERROR,

@@ -54,7 +54,7 @@ def find_program(program: str, environment: Mapping[str, str]) -> str | None:
     if os.path.isdir(program):
         return "is a folder"
     if shutil.which(program, mode=os.F_OK, path=path) is not None:
-        return "is not executable"
+        return "is not executable (chmod +x)"
     where = "" if os.sep in program else f" in PATH ({path})"
     return f"does not exist{where}"
 
