@@ -38,6 +38,10 @@ _NAME = f"({'|'.join(WORDS)}|[A-Z_][A-Za-z0-9_]*)"
 _INSIDE = rf"((json|slack):)?{_NAME}(\|{_NAME})*(:[1-9][0-9]{{0,5}})?"
 #: For RE2 and Python: a text in which each placeholder is known.
 KNOWN = rf"([^$]|\$+[^${{]|\$+\{{(\$|{_INSIDE})\}})*\$*"
+UNKNOWN_REMEDY = (
+    f"Write a property, which begins with a capital, or one of {', '.join(WORDS)}; "
+    "${$} is a dollar sign."
+)
 #: For RE2 and Python: begins and ends as a JSON object or array.
 JSON_LIKE = r"[ \t\r\n]*(\{(.|[\r\n])*\}|\[(.|[\r\n])*\])[ \t\r\n]*"
 #: What a text with an API key contains.

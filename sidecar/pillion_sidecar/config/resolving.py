@@ -11,6 +11,7 @@ from typing import Any
 from pillion_cim.mof import MOFError, parse_mof
 from pillion_cim.schema import ClassDeclaration, DeclarationError
 from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host, same_port_and_path
+from pillion_sidecar.config.advice import advice
 from pillion_sidecar.config.credentials import UNUSABLE, SecretReader, hold_faulty, may_be_built
 from pillion_sidecar.config.durability import loses_before_alert
 from pillion_sidecar.config.parsing import Resource, Resources
@@ -239,6 +240,7 @@ def resolve(
     for warning in (same_port_and_path(sound), loses_before_alert(sound)):
         if warning is not None:
             resources.warnings.append(warning)
+    resources.warnings += advice(sound, plugins=_plugins(resources, chosen.name))
     return Configuration(
         revision=_revision(resources, chosen) if revision is None else revision,
         service=chosen,
@@ -520,17 +522,19 @@ class _Resolver:
             ("spec", reference, "name"),
             name,
             f"there is no {kind} of this name{default}",
-            self._reference_remedy(kind, name),
+            self._reference_remedy(kind, name, is_default=bool(default)),
             reason="NotFound",
         )
 
-    def _reference_remedy(self, kind: str, name: str) -> str:
+    def _reference_remedy(self, kind: str, name: str, *, is_default: bool) -> str:
         ignored = self._resources.ignored.get((kind, name))
         if ignored is not None:
             return f"Write apiVersion: {API_VERSION} at {ignored}, which is ignored."
         known = sorted(self._resources.by_kind[kind])
         if not known:
             return f"There is no {kind} at all; add one."
+        if is_default and len(known) == 1:
+            return f"Write serviceRef: {{name: {known[0]}}}, or name the service {name}."
         listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
         near = difflib.get_close_matches(name, known[:MOST_COMPARED], n=1)
         return f"Did you mean {near[0]}? There is: {listed}." if near else f"There is: {listed}."
@@ -539,6 +543,15 @@ class _Resolver:
 def _is_written(resource: Resource, field: str) -> bool:
     spec = resource.place.document.value.get("spec")
     return isinstance(spec, dict) and spec.get(field) is not None
+
+
+def _plugins(resources: Resources, service: str) -> frozenset[str]:
+    """Names of the plug-ins that a service declares."""
+    resource = resources.by_kind["IndicationService"].get(service)
+    if resource is None:
+        return frozenset()
+    declared = (resource.spec.get("deliverer") or {}).get("plugins") or ()
+    return frozenset(one["name"] for one in declared)
 
 
 def _uid(resource: Resource) -> str:

@@ -83,9 +83,7 @@ class DiscardReports:
             )
         )
         if self._takes_a_line(kind):
-            events.discarded(
-                queue, entry, reason, detail=detail, sequence_number=sequence_number
-            )
+            events.discarded(queue, entry, reason, detail=detail, sequence_number=sequence_number)
             return
         if reason is DiscardReason.SHUTDOWN:
             self._at_the_end.setdefault(queue.name, []).append(entry.indication.identifier)

@@ -42,7 +42,7 @@ PROTOCOL = Protocol(
             "'-' at its start, and no number after its last '.'.",
         ),
         URLForm(
-            regex="[^/]*///.{0,200}",
+            regex="[^/]*//([^/].*|/.{0,200})",
             message="names a file with more than 200 characters",
             remedy="Write a shorter name.",
         ),

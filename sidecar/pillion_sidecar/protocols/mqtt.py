@@ -64,7 +64,7 @@ PROTOCOL = Protocol(
         URLForm(
             regex="[^/]*//[^/?]*/?",
             message="has a path or a query, which MQTT does not have",
-            remedy="Write mqtts://host:port only, and the topic in mqtt.topic.",
+            remedy="Write nothing behind host and port, and the topic in mqtt.topic.",
         ),
     ),
     level=3,

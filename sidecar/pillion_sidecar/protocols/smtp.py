@@ -18,7 +18,13 @@ from pillion_sidecar.fields import (
     whole,
 )
 from pillion_sidecar.protocols.declaration import OptionsFault, Protocol, Scheme, URLForm
-from pillion_sidecar.templates import API_KEY_WORD, KNOWN, TemplateError, parse_text
+from pillion_sidecar.templates import (
+    API_KEY_WORD,
+    KNOWN,
+    UNKNOWN_REMEDY,
+    TemplateError,
+    parse_text,
+)
 
 MOST_RECIPIENTS = 100
 _ATOM = "[A-Za-z0-9!#$%&'*+/=?^_{|}~-]+"
@@ -38,8 +44,7 @@ _SUBJECT = Text(
         matching(
             KNOWN,
             message="has a placeholder that is not known",
-            remedy="Write a property, which begins with a capital, or a word of the manual; ${$} "
-            "is a dollar sign.",
+            remedy=UNKNOWN_REMEDY,
         ),
         unlike(
             rf"(.|[\r\n])*\$\{{([^}}]*[:|])?{API_KEY_WORD}([:|][^}}]*)?\}}(.|[\r\n])*",

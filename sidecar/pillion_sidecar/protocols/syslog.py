@@ -81,7 +81,7 @@ PROTOCOL = Protocol(
         URLForm(
             regex="[^/]*//[^/?]*/?",
             message="has a path or a query, which syslog does not have",
-            remedy="Write syslogs://host:port only.",
+            remedy="Write nothing behind host and port.",
         ),
     ),
     # The client's certificate is in tls.

@@ -23,6 +23,7 @@ from pillion_sidecar.templates import (
     JSON_LIKE,
     KNOWN,
     LONGEST,
+    UNKNOWN_REMEDY,
     TemplateError,
     parse_template,
 )
@@ -50,8 +51,7 @@ TEMPLATE = Text(
             KNOWN,
             when=JSON_LIKE,
             message="has a placeholder that is not known",
-            remedy="Write a property, which begins with a capital, or a word of the manual; ${$} "
-            "is a dollar sign.",
+            remedy=UNKNOWN_REMEDY,
         ),
     ),
 )

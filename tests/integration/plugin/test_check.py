@@ -123,7 +123,9 @@ def test_without_a_good_initialize_the_other_checks_are_not_made(
 
 def test_a_plug_in_that_ignores_initialize_fails_in_bounded_time(tmp_path: Path) -> None:
     found = failures(small_plugin(tmp_path, initialize="pass"), timeout=0.5)
-    assert found == {"initialize": f"expected an answer to id 1; came nothing within 1 s. {FLUSHES_HINT}"}
+    assert found == {
+        "initialize": f"expected an answer to id 1; came nothing within 1 s. {FLUSHES_HINT}"
+    }
 
 
 def test_a_plug_in_that_floods_with_notifications_fails_in_bounded_time(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_the_default_of_service_ref_is_said(tmp_path: Path) -> None:
     assert problem.message == (
         "there is no IndicationService of this name, the default of serviceRef"
     )
-    assert problem.remedy == "There is: weather."
+    assert problem.remedy == ("Write serviceRef: {name: weather}, or name the service default.")
 
 
 @pytest.mark.parametrize(
@@ -279,3 +279,67 @@ def test_the_text_of_an_error_is_bounded(tmp_path: Path) -> None:
     lines = str(error).splitlines()
     assert len(lines) == MOST_TOLD + 1
     assert lines[-1] == "… and 5 more; pillion validate lists all"
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        (
+            {"protocol": "MQTT", "destination": "mqtt://h/alerts", "mqtt": {"topic": "a"}},
+            "Write nothing behind host and port, and the topic in mqtt.topic.",
+        ),
+        (
+            {"protocol": "Syslog", "destination": "syslog://h/x"},
+            "Write nothing behind host and port.",
+        ),
+        (
+            {"proxy": {"url": "https://proxy:3128"}},
+            "Write the scheme in front of the host, such as http://host:port.",
+        ),
+        (
+            {"protocol": "Webhook", "webhook": {"template": '{"a": "${sverity}"}'}},
+            "Write a property, which begins with a capital, or one of apiKey, class, correlation, "
+            "ends, filterName, identifier, properties, sequenceContext, sequenceNumber, service, "
+            "severity, source, time; ${$} is a dollar sign.",
+        ),
+    ],
+)
+def test_the_remedy_fits_what_was_written(
+    tmp_path: Path, changes: dict[str, object], remedy: str
+) -> None:
+    made = destination()
+    made["spec"].update(changes)
+    assert only(write(tmp_path, made)).remedy == remedy
+
+
+def test_a_file_with_two_slashes_is_one_mistake(tmp_path: Path) -> None:
+    made = destination()
+    made["spec"].update(protocol="File", destination="file://alerts.ndjson")
+    assert only(write(tmp_path, made)).message == "names no file that Pillion writes"
+
+
+PAGER = {"mode": "Gateway", "plugins": [{"name": "pager", "image": "registry.example/pager:1"}]}
+
+
+@pytest.mark.parametrize(("name", "count"), [("pagr", 1), ("pager/on-call", 0)])
+def test_a_plug_in_that_the_service_does_not_declare_is_a_warning(
+    tmp_path: Path, name: str, count: int
+) -> None:
+    made = destination()
+    made["spec"].update(protocol="Plugin", destination=f"plugin://{name}")
+    write(tmp_path, service(deliverer=PAGER), made)
+    said = (
+        f"destination {made['metadata']['name']}: there is no plug-in 'pagr' in deliverer.plugins"
+        " of the service: did you mean pager? there is: pager"
+    )
+    assert load_folder(tmp_path).warnings == (said,) * count
+
+
+@pytest.mark.parametrize(("host", "count"), [("hooks.slack.com", 1), ("127.0.0.1", 0)])
+def test_a_url_of_slack_in_the_resource_is_a_warning(tmp_path: Path, host: str, count: int) -> None:
+    made = destination()
+    url = f"https://{host}/services/T/B/x"
+    made["spec"].update(protocol="Webhook", destination=url, webhook={"preset": "Slack"})
+    warnings = load_folder(write(tmp_path, made)).warnings
+    assert len(warnings) == count
+    assert all("a URL of Slack is a credential" in one and "hooks" not in one for one in warnings)

@@ -22,6 +22,11 @@ def listed(schemes: Iterable[Scheme]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def _example(schemes: Iterable[Scheme]) -> str:
+    names = [scheme.name for scheme in schemes]
+    return "https://host/path" if "https" in names else f"{names[0]}://host:port"
+
+
 HTTP = tuple(scheme for scheme in SCHEMES if scheme.name in ("http", "https"))
 _REST = "([/?#].*)?"
 #: A name or a path behind ``://``.
@@ -51,7 +56,7 @@ def url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, .
         matching(
             f"{scheme}.*",
             message=f"does not begin with {listed(schemes)}",
-            remedy="Write the scheme in front of the host, such as https://host/path.",
+            remedy=f"Write the scheme in front of the host, such as {_example(schemes)}.",
         ),
         matching(
             f"{scheme}[^/?#@]*{_REST}",

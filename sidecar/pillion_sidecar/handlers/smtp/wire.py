@@ -240,7 +240,8 @@ class SMTPWire(RequestWire, asyncio.Protocol):
             return True
         if envelope.start_tls is StartTLS.REQUIRED:
             raise _FailedError(
-                "the server offers no STARTTLS; use smtps:// if it has TLS from the start",
+                "the server offers no STARTTLS; use smtps:// if it has TLS from the start, or set"
+                " smtp.startTLS: None for a server without TLS",
                 hold=HoldCause.DESTINATION,
             )
         return False
