@@ -19,8 +19,8 @@ of standard error says why. A process that takes longer than 9/10 of the deliver
 ended with its process group.
 
 check starts the plug-in COMMAND, or connects to the socket of one that runs, as a deliverer does.
-It prints one line for each check, and a summary. The plug-in really delivers some ten indications. COMMAND gets
-PATH, LANG, TZ, HOME and PILLION_PLUGIN_… of the environment, as from a deliverer.
+It prints one line for each check, and a summary. The plug-in really delivers some ten indications.
+COMMAND gets PATH, LANG, TZ, HOME and PILLION_PLUGIN_… of the environment, as from a deliverer.
 
 examples:
   pillion plugin check -- python3 my_plugin.py
