@@ -42,8 +42,8 @@ of the process interrupted is reported but is no damage: nothing of it was ackno
 writes indications to standard output, one per line, in the format of pillion publish; --envelope
 adds the id, the time of acceptance and the outcome at each destination.
 
-discards lists the discards: time, destination, subscription, reason, and the source and identifier
-by which the publisher can send the indication again. The list has a maximum size, by default 64 MB;
+discards lists the discards: time, destination, subscription, reason, the detail of the attempt that
+decided it, and the source and identifier by which the publisher can send the indication again. The list has a maximum size, by default 64 MB;
 the oldest entries are removed.
 
 Only export shows the content of indications; a journal contains no credentials. A deliverer that
@@ -371,7 +371,8 @@ def _show_discards(found: Iterable[Discard]) -> None:
             one.identifier,
             _text(one.sequence_number),
             _text(one.attempts),
+            one.detail,
         )
         for one in found
     )
-    show_table((*columns, *numbers), rows, numbers=numbers)
+    show_table((*columns, *numbers, "detail"), rows, numbers=numbers)

@@ -23,6 +23,7 @@ from pillion_sidecar.handlers.transport.exchange import Failure
 from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication
+from support.manual import DOCS, blocks
 
 NEW, OLD = b"n" * 32, b"o" * 24
 SEED = bytes(range(32))
@@ -75,6 +76,21 @@ def test_the_request_has_exactly_these_headers(sender: FakeSender) -> None:
         f"webhook-signature: {signature}",
         f"Content-Length: {len(sender.bodies[0])}",
     ]
+
+
+@pytest.mark.parametrize(("change", "is_genuine"), [(b"", True), (b" ", False)])
+def test_the_receiver_of_the_manual_verifies_it(
+    sender: FakeSender, clock: FakeTime, change: bytes, is_genuine: bool
+) -> None:
+    (block,) = [one for one in blocks(DOCS / "listeners.md", "python") if "is_genuine" in one]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    made(sender, clock, SigningKey(OLD, is_asymmetric=False), HMAC).deliver(
+        delivery(indication()), nothing
+    )
+    secret = "whsec_" + base64.b64encode(NEW).decode()
+    body = sender.bodies[0] + change
+    assert names["is_genuine"](fields(sender), body, secret) is is_genuine
 
 
 def test_the_body_is_type_timestamp_and_data(sender: FakeSender, clock: FakeTime) -> None:

@@ -12,6 +12,8 @@ from pillion_plugin.delivery import Peer, delivery_from, peer_from
 from pillion_plugin.link import MOST_IN_FLIGHT
 from pillion_plugin.messages import MESSAGE_LIMIT, Request
 from pillion_plugin.serving import MOST_LINKS
+from pillion_sidecar.handlers import plugin_slots
+from pillion_sidecar.handlers.plugin import link
 from pillion_sidecar.handlers.plugin import messages as deliverer
 from pillion_sidecar.handlers.plugin.process import KEPT_PREFIX, KEPT_VARIABLES
 from support.manual import DOCS, blocks, codes, numbers, table, text_of
@@ -54,11 +56,18 @@ def test_the_answers_on_the_page_pass_the_check() -> None:
 
 
 def test_the_limits_on_the_page_are_the_constants() -> None:
-    limits = dict(table(PAGE, "limit"))
+    rows = table(PAGE, "limit")
+    limits = dict(rows)
     assert numbers(limits["a line to the plug-in"])[0] == MESSAGE_LIMIT
     assert numbers(limits["a line to the deliverer"])[0] == deliverer.ANSWER_LIMIT
     assert numbers(limits["commands under way on a link"])[-1] == MOST_IN_FLIGHT
     assert deliverer.MOST_IN_FLIGHT == MOST_IN_FLIGHT
+    (silence,) = [value for name, value in rows if name.startswith("the time-out of the link")]
+    assert f"plus {link.MARGIN_SECONDS:g} seconds" in silence
+    assert limits["a link without a delivery, until the deliverer ends it"] == (
+        f"{link.IDLE_SECONDS:g} seconds"
+    )
+    assert numbers(limits["links of a deliverer"])[0] == plugin_slots.MOST_LINKS
     text = text_of(PAGE)
     assert f"up to {MOST_LINKS} links at once" in text
     assert f"A value has at most {scripts.VALUE_LIMIT:,} characters" in text
