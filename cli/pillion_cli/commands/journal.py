@@ -42,9 +42,9 @@ of the process interrupted is reported but is no damage: nothing of it was ackno
 writes indications to standard output, one per line, in the format of pillion publish; --envelope
 adds the id, the time of acceptance and the outcome at each destination.
 
-discards lists the discards: time, destination, subscription, reason, the detail of the attempt that
-decided it, and the source and identifier by which the publisher can send the indication again. The list has a maximum size, by default 64 MB;
-the oldest entries are removed.
+discards lists the discards: time, destination, subscription, reason, the source and identifier by
+which the publisher can send the indication again, and the detail of the attempt that decided it.
+The list has a maximum size, by default 64 MB; the oldest entries are removed.
 
 Only export shows the content of indications; a journal contains no credentials. A deliverer that
 accepts an export assigns new numbers, and refuses lines whose `expires` has passed.
