@@ -198,6 +198,16 @@ def test_a_write_that_is_not_through_was_not_taken() -> None:
     assert owner.losses == []
 
 
+def test_a_reset_of_a_write_that_is_not_through_says_that_it_was_not_taken() -> None:
+    wire, owner, _ = opened(FakeTransport())
+    wire.pause_writing()
+    wire.connection_lost(ConnectionResetError(104, "Connection reset by peer"))
+    [(failure, untaken)] = owner.losses
+    assert failure is not None
+    assert failure.result is DeliveryResult.ERROR
+    assert untaken
+
+
 def test_an_answer_to_a_write_that_is_not_through_does_not_keep_the_connection() -> None:
     transport = FakeTransport()
     wire, owner, buffer = opened(transport)

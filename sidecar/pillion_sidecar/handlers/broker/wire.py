@@ -10,11 +10,8 @@ from pillion_sidecar.handlers.transport.wire import (
     RequestWire,
     WireOwner,
     has_ended,
-    loss_reason,
-    queued_bytes,
 )
 
-_CLOSED = "the broker closed the connection"
 _NOT_SHOWN = "its words may quote the URL, which is in a Secret, so they are not shown"
 
 
@@ -37,9 +34,9 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
 
     #: Sent before an idle connection is closed.
     farewell: ClassVar[bytes] = b""
+    peer: ClassVar[str] = "the broker"
     __slots__ = (
         "_buffer",
-        "_busy",
         "_discreet",
         "_is_ready",
         "_is_sent",
@@ -57,7 +54,6 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
         #: What a connection that is not ready waits for.
         self.doing = "logging in"
         self._is_ready = False
-        self._busy = False
         # The request has been written.
         self._is_sent = False
         self._keep = True
@@ -95,7 +91,7 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
         """Close the connection when no message is under way: the broker wants it."""
         self._keep = False
         if self._is_ready and not self._busy:
-            self._lost(None, untaken=False)
+            self._lost(None)
 
     def write(self, data: bytes) -> None:
         transport = self._transport
@@ -116,18 +112,11 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
 
     def close(self) -> None:
         is_idle = self._is_ready and not self._busy
-        self._owner = None
-        self._busy = False
         self._request = b""
         transport = self._transport
         if transport is not None and not transport.is_closing() and is_idle and self.farewell:
             transport.write(self.farewell)
-        self.close_transport()
-
-    def give_up(self, reason: str) -> Failure:
-        failure = self._failure(reason, untaken=not self._flushed)
-        self.close()
-        return failure
+        super().close()
 
     # asyncio.BufferedProtocol.
 
@@ -147,18 +136,6 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
         except BrokerError as error:
             self._refused(error)
 
-    def eof_received(self) -> None:
-        transport = self._transport
-        if transport is not None:
-            # The peer's FIN acknowledges all that it received.
-            untaken = not self._flushed or bool(queued_bytes(transport))
-            self._lost(self._failure(_CLOSED, untaken=untaken), untaken=untaken)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        # A reset proves nothing about what the broker has read.
-        untaken = not self._flushed
-        self._lost(self._failure(loss_reason(exc), untaken=untaken), untaken=untaken)
-
     # Outcomes.
 
     def _publish(self) -> None:
@@ -166,7 +143,7 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
         if transport is None:
             return
         if has_ended(transport):
-            self._lost(self._failure(_CLOSED, untaken=True), untaken=True)
+            self._ended(self._closed, untaken=True)
             return
         request, self._request = self._request, b""
         self._is_sent = True
@@ -176,23 +153,12 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
             self._flushed = False
 
     def _refused(self, error: BrokerError) -> None:
-        if error.is_refusal or not self._is_sent:
-            failure = Failure(DeliveryResult.ERROR, str(error), hold=error.hold)
+        if self._busy and (error.is_refusal or not self._is_sent):
+            self._lost(Failure(DeliveryResult.ERROR, str(error), hold=error.hold))
         else:
-            failure = self._failure(str(error), untaken=False)
-        self._lost(failure, untaken=False)
-
-    def _lost(self, failure: Failure | None, *, untaken: bool) -> None:
-        owner, failure = self._owner, failure if self._busy else None
-        self.close()
-        if owner is not None:
-            owner.wire_lost(failure, untaken=untaken)
+            self._ended(str(error), untaken=False)
 
     def _failure(self, reason: str, *, untaken: bool) -> Failure:
         if not self._is_ready:
             return Failure(DeliveryResult.ERROR, f"{reason} while {self.doing}")
-        if untaken or not self._is_sent:
-            return Failure(DeliveryResult.ERROR, f"{reason} before it had the message")
-        return Failure(
-            DeliveryResult.POST_DELIVERY_ERROR, f"{reason}; the broker may have the message"
-        )
+        return super()._failure(reason, untaken=untaken or not self._is_sent)

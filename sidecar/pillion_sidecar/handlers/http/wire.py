@@ -14,9 +14,6 @@ from pillion_sidecar.handlers.transport.wire import (
     NewWire,
     RequestWire,
     WireOwner,
-    is_alert,
-    loss_reason,
-    queued_bytes,
 )
 
 _REMEMBERED_BYTES = 1024
@@ -37,17 +34,15 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
     which is unused once ``buffer_updated`` returns."""
 
     __slots__ = (
-        "_body", "_body_size", "_buffer", "_busy", "_complete",
+        "_body", "_body_size", "_buffer", "_complete",
         "_head_done", "_headers", "_interim", "_is_version_1", "_keep", "_known",
-        "_parser", "_reading", "_received", "_refused", "_status",
+        "_parser", "_reading", "_received", "_status",
     )  # fmt: skip
 
     def __init__(self, owner: WireOwner, *, buffer: memoryview, reading: Reading = USUAL) -> None:
         super().__init__(owner)
         self._reading = reading
         self._buffer = buffer
-        self._busy = False
-        self._refused = False
         self._parser = httptools.HttpResponseParser(self)
         #: The last complete answer that kept the connection: bytes, status, headers, body. Most
         #: listeners repeat it, and equal bytes mean an equal answer.
@@ -74,18 +69,9 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
         self._reset()
         self._busy = True
         transport.write(request)
-        # The first write failed at once: nothing was sent.
-        self._refused = transport.is_closing()
-
-    def close(self) -> None:
-        self._owner = None
-        self._busy = False
-        self.close_transport()
-
-    def give_up(self, reason: str) -> Failure:
-        failure = self._failure(reason, untaken=not self._flushed and not self._received)
-        self.close()
-        return failure
+        if transport.is_closing():
+            # The first write failed at once, and nothing was sent.
+            self._flushed = False
 
     def conclude(self) -> None:
         self._answered(keep=False)
@@ -98,7 +84,7 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self._busy:
             # An unsolicited answer, as a 408 before an idle close.
-            self._lost(None, untaken=False)
+            self._lost(None)
             return
         known = self._known[0]
         if (
@@ -126,17 +112,10 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
             self._progress()
 
     def eof_received(self) -> None:
-        if self._owner is None:
-            return
         if self._busy and self._head_done and not self._complete and not self._framed():
             self._answered(keep=False)
-            return
-        self._ended("the listener closed the connection", untaken=self._unacknowledged())
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._owner is None:
-            return
-        self._ended(loss_reason(exc), untaken=self._refused or is_alert(exc))
+        else:
+            super().eof_received()
 
     # Calls by the parser.
 
@@ -234,26 +213,18 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
         status = self._known_status()
         what = f"HTTP {status}, but the answer is invalid" if status else "the answer is invalid"
         failure = Failure(DeliveryResult.ERROR, f"{what}: {reason}", status, self._head_done)
-        self._lost(failure, untaken=False)
+        self._lost(failure)
 
     def _ended(self, reason: str, *, untaken: bool) -> None:
-        untaken = untaken and not self._received
-        self._lost(self._failure(reason, untaken=untaken) if self._busy else None, untaken=untaken)
+        super()._ended(reason, untaken=untaken and not self._received)
 
     def _failure(self, reason: str, *, untaken: bool) -> Failure:
-        if untaken:
+        if untaken and not self._received:
             return Failure(DeliveryResult.ERROR, f"{reason} before it had the request")
         status = self._known_status()
         where = "in the middle of the answer" if self._received else "without an answer"
         detail = f"HTTP {status}, but {reason} {where}" if status else f"{reason} {where}"
         return Failure(DeliveryResult.POST_DELIVERY_ERROR, detail, status, self._head_done)
-
-    def _unacknowledged(self) -> bool:
-        """Whether the peer closed before it had the whole request: its FIN acknowledges everything
-        received, so the rest of the send queue was too late. (A reset proves nothing.)"""
-        if not self._busy or self._transport is None:
-            return False
-        return not self._flushed or bool(queued_bytes(self._transport))
 
     def _answered(self, *, keep: bool) -> None:
         owner = self._owner
@@ -263,12 +234,6 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
         if not keep:
             self.close()
         owner.wire_answered(self._status, headers, body, keep=keep)
-
-    def _lost(self, failure: Failure | None, *, untaken: bool) -> None:
-        owner = self._owner
-        self.close()
-        if owner is not None:
-            owner.wire_lost(failure, untaken=untaken)
 
 
 def http_wires(buffer: memoryview, reading: Reading = USUAL) -> NewWire:

@@ -21,7 +21,7 @@ _is_host = whole(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f]*:[0-9A-Fa-f:
 _is_loopback = whole(LOOPBACK)
 
 
-class BrokerError(HandlerError):
+class NoAnswerError(HandlerError):
     """A broker did not answer. Its text is in the failure."""
 
     def __init__(self, failure: Failure) -> None:
@@ -48,7 +48,7 @@ class Broker:
 
     async def ask(self, request: bytes, progress: Progress | None = None) -> bytes:
         """Return the answer. ``progress``: of an attempt whose records the request has. Raises
-        BrokerError."""
+        NoAnswerError."""
         self._progress = progress
         if progress is not None:
             progress.doing = f"waiting for {self._name}"
@@ -56,9 +56,11 @@ class Broker:
         self._sender.send(request, exchange)
         try:
             return await exchange.answer
-        except BrokerError as error:
+        except NoAnswerError as error:
             failure = error.failure
-            raise BrokerError(replace(failure, detail=f"{self._name}: {failure.detail}")) from None
+            raise NoAnswerError(
+                replace(failure, detail=f"{self._name}: {failure.detail}")
+            ) from None
         except asyncio.CancelledError:
             # The answer may still come, and is not that of the next request.
             self.close()
@@ -90,7 +92,7 @@ class _Exchange:
 
     def failed(self, failure: Failure) -> None:
         if not self.answer.done():
-            self.answer.set_exception(BrokerError(failure))
+            self.answer.set_exception(NoAnswerError(failure))
 
 
 class Brokers:
@@ -122,7 +124,7 @@ class Brokers:
         return broker
 
     async def ask_any(self, request: bytes) -> bytes:
-        """Ask the named brokers in turn. Raises BrokerError if none answers."""
+        """Ask the named brokers in turn. Raises NoAnswerError if none answers."""
         failures = []
         for _ in range(len(self._named)):
             host, port = self._named[0]
@@ -130,14 +132,14 @@ class Brokers:
             self._named.rotate(-1)
             try:
                 answer = await self.at(host, port).ask(request)
-            except BrokerError as error:
+            except NoAnswerError as error:
                 failures.append(error.failure)
                 if error.failure.hold is HoldCause.CREDENTIALS:
                     break
             else:
                 self._named.rotate(1)
                 return answer
-        raise BrokerError(_none(failures))
+        raise NoAnswerError(_none(failures))
 
     def keep(self, leaders: Collection[tuple[str, int]]) -> None:
         """Close the connections to brokers that lead nothing."""

@@ -12,7 +12,7 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.batches import unsent
 from pillion_sidecar.handlers.coroutine import Progress
 from pillion_sidecar.handlers.errors import HandlerError, InvalidDestinationError
-from pillion_sidecar.handlers.kafka.brokers import BrokerError, Brokers
+from pillion_sidecar.handlers.kafka.brokers import Brokers, NoAnswerError
 from pillion_sidecar.handlers.kafka.codes import ABOUT_RECORDS, Code, outcome_of
 from pillion_sidecar.handlers.transport.exchange import failure_outcome
 from pillion_sidecar.protocols.kafka import KafkaCompression, KafkaKey, KafkaOptions
@@ -265,7 +265,7 @@ def _outcome(error: HandlerError, *, may_have: bool) -> DeliveryOutcome:
     """``may_have``: the broker may have written what it was asked to."""
     if isinstance(error, _TopicError):
         return error.outcome
-    if isinstance(error, BrokerError):
+    if isinstance(error, NoAnswerError):
         return failure_outcome(error.failure)
     if isinstance(error, InvalidDestinationError):
         return DeliveryOutcome(DeliveryResult.FATAL_ERROR, str(error), hold=error.cause)

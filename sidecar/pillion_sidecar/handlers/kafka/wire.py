@@ -3,26 +3,18 @@ their length in front."""
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.handlers.errors import HandlerError
 from pillion_sidecar.handlers.transport.exchange import Failure
-from pillion_sidecar.handlers.transport.wire import (
-    RequestWire,
-    WireOwner,
-    has_ended,
-    is_alert,
-    loss_reason,
-    queued_bytes,
-)
+from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner, has_ended
 
 #: Maximum bytes of an answer. 10,000 partitions are half of it.
 ANSWER_LIMIT = 1024 * 1024
 LENGTH_BYTES = 4
 #: The beginning of what a server says to a client without TLS; no length has it.
 _TLS_ALERT = b"\x15\x03"
-_CLOSED = "the broker closed the connection"
 
 
 class AuthenticationError(HandlerError):
@@ -39,7 +31,8 @@ Authentication: TypeAlias = Generator[bytes, bytes, None]
 
 
 class KafkaWire(RequestWire, asyncio.Protocol):
-    __slots__ = ("_authentication", "_busy", "_handed_over", "_received", "_request")
+    peer: ClassVar[str] = "the broker"
+    __slots__ = ("_authentication", "_handed_over", "_received", "_request")
 
     def __init__(
         self,
@@ -52,7 +45,6 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         super().__init__(owner)
         self._authentication = authentication
         self._handed_over = handed_over
-        self._busy = False
         self._request = b""
         self._received = bytearray()
 
@@ -63,29 +55,22 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         self._busy = True
         self._request = request
         if has_ended(self._transport):
-            self._ended(_CLOSED, untaken=True)
+            self._ended(self._closed, untaken=True)
         elif self._authentication is None:
             self._write_request()
         else:
             self._authenticate(None)
 
     def close(self) -> None:
-        self._owner = None
-        self._busy = False
         self._request = b""
-        self.close_transport()
-
-    def give_up(self, reason: str) -> Failure:
-        failure = self._failure(reason, untaken=not self._flushed)
-        self.close()
-        return failure
+        super().close()
 
     # asyncio.Protocol.
 
     def data_received(self, data: bytes) -> None:
         if not self._busy:
             # Nobody asked.
-            self._lost(None, untaken=False)
+            self._lost(None)
             return
         received = self._received
         received += data
@@ -103,17 +88,6 @@ class KafkaWire(RequestWire, asyncio.Protocol):
             received.clear()
             self._answered(answer)
 
-    def eof_received(self) -> None:
-        if self._transport is not None:
-            # The peer's FIN acknowledges all that it received.
-            untaken = not self._flushed or bool(queued_bytes(self._transport))
-            self._ended(_CLOSED, untaken=untaken)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        # A request that is not completely written cannot be read.
-        untaken = not self._flushed or is_alert(exc)
-        self._ended(loss_reason(exc), untaken=untaken)
-
     # A request and its answer.
 
     def _authenticate(self, answer: bytes | None) -> None:
@@ -126,9 +100,9 @@ class KafkaWire(RequestWire, asyncio.Protocol):
             self._write_request()
         except AuthenticationError as error:
             hold = HoldCause.CREDENTIALS
-            self._lost(Failure(DeliveryResult.FATAL_ERROR, str(error), hold=hold), untaken=False)
+            self._lost(Failure(DeliveryResult.FATAL_ERROR, str(error), hold=hold))
         except AnswerError as error:
-            self._lost(Failure(DeliveryResult.ERROR, str(error)), untaken=False)
+            self._lost(Failure(DeliveryResult.ERROR, str(error)))
         else:
             self._write(request)
 
@@ -153,14 +127,11 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         self._busy = False
         owner.wire_answered(0, (), answer, keep=True)
 
-    def _ended(self, reason: str, *, untaken: bool) -> None:
-        self._lost(self._failure(reason, untaken=untaken) if self._busy else None, untaken=untaken)
-
     def _refuse(self, reason: str) -> None:
         """End the connection for an answer that is none."""
         may_have = self._authentication is None
         result = DeliveryResult.POST_DELIVERY_ERROR if may_have else DeliveryResult.ERROR
-        self._lost(Failure(result, reason), untaken=False)
+        self._lost(Failure(result, reason))
 
     def _failure(self, reason: str, *, untaken: bool) -> Failure:
         if self._authentication is not None:
@@ -168,9 +139,3 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         if untaken:
             return Failure(DeliveryResult.ERROR, f"{reason} before it had the request")
         return Failure(DeliveryResult.POST_DELIVERY_ERROR, f"{reason} without an answer")
-
-    def _lost(self, failure: Failure | None, *, untaken: bool) -> None:
-        owner = self._owner
-        self.close()
-        if owner is not None:
-            owner.wire_lost(failure, untaken=untaken)

@@ -25,7 +25,6 @@ class SNMPWire(RequestWire, asyncio.DatagramProtocol):
 
     __slots__ = (
         "_bindings",
-        "_busy",
         "_clock",
         "_ignored",
         "_is_handed_over",
@@ -50,7 +49,6 @@ class SNMPWire(RequestWire, asyncio.DatagramProtocol):
         self._kind = INFORM if confirmed else TRAP
         self._opened_at = clock.monotonic()
         self._timer: Timer | None = None
-        self._busy = False
         # No trap was delivered by it.
         self._is_new = True
         self._bindings = b""
@@ -70,19 +68,10 @@ class SNMPWire(RequestWire, asyncio.DatagramProtocol):
         self._send_message()
 
     def close(self) -> None:
-        self._owner = None
-        self._busy = False
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.abort()
-
-    def give_up(self, reason: str) -> Failure:
-        failure = self._failure(reason)
-        self.close()
-        return failure
+        super().close()
 
     # asyncio.DatagramProtocol.
 
@@ -153,14 +142,7 @@ class SNMPWire(RequestWire, asyncio.DatagramProtocol):
             self.close()
         owner.wire_answered(status, (), b"", keep=keep)
 
-    def _ended(self, reason: str, *, untaken: bool) -> None:
-        owner = self._owner
-        failure = self._failure(reason) if self._busy else None
-        self.close()
-        if owner is not None:
-            owner.wire_lost(failure, untaken=untaken)
-
-    def _failure(self, reason: str) -> Failure:
+    def _failure(self, reason: str, *, untaken: bool) -> Failure:
         ignored = f" (an answer was ignored: {self._ignored})" if self._ignored else ""
         if self._is_handed_over:
             detail = f"{reason}{ignored}; the receiver may have the notification"

@@ -6,14 +6,11 @@ import socket
 import struct
 
 from pillion_sidecar.clock import Timer, Timers
-from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.transport.exchange import Failure
 from pillion_sidecar.handlers.transport.wire import (
     RequestWire,
     WireOwner,
     has_ended,
-    is_alert,
-    loss_reason,
     queued_bytes,
 )
 
@@ -29,12 +26,10 @@ LOOKS = 2
 PROBATION = 0.25
 #: A close that discards what is not sent yet.
 _DISCARDING = struct.pack("ii", 1, 0)
-_CLOSED = "the listener closed the connection"
 
 
 class SyslogWire(RequestWire, asyncio.Protocol):
     __slots__ = (
-        "_busy",
         "_is_new",
         "_looks",
         "_seen",
@@ -45,7 +40,6 @@ class SyslogWire(RequestWire, asyncio.Protocol):
     def __init__(self, *, owner: WireOwner, timers: Timers) -> None:
         super().__init__(owner)
         self._timers = timers
-        self._busy = False
         # No message was delivered by it.
         self._is_new = True
         self._timer: Timer | None = None
@@ -61,7 +55,7 @@ class SyslogWire(RequestWire, asyncio.Protocol):
         self._busy = True
         self._looks = self._seen = 0
         if has_ended(transport):
-            self._ended(_CLOSED, untaken=True)
+            self._ended(self._closed, untaken=True)
             return
         transport.write(request)
         if transport.is_closing():
@@ -71,37 +65,22 @@ class SyslogWire(RequestWire, asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._look)
 
     def close(self) -> None:
-        self._owner = None
-        self._busy = False
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-        self.close_transport()
+        super().close()
 
     def give_up(self, reason: str) -> Failure:
-        failure = self._failure(reason, untaken=not self._flushed)
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         if sock is not None:
             # The repeat would be the second one for a listener that reads again.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARDING)
-        self.close()
-        return failure
+        return super().give_up(reason)
 
     # asyncio.Protocol.
 
     def data_received(self, data: bytes) -> None:
         """Nothing: syslog has no answers."""
-
-    def eof_received(self) -> None:
-        if self._transport is not None:
-            # The peer's FIN acknowledges all that it received.
-            untaken = not self._flushed or bool(queued_bytes(self._transport))
-            self._ended(_CLOSED, untaken=untaken)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        # A reset proves nothing about what the listener has read.
-        untaken = not self._flushed or is_alert(exc)
-        self._ended(loss_reason(exc), untaken=untaken)
 
     # Acknowledgement.
 
@@ -126,17 +105,3 @@ class SyslogWire(RequestWire, asyncio.Protocol):
         else:
             doubled: float = FIRST_SECONDS * 2 ** min(self._looks - TURNS - 1, 10)
             self._timer = self._timers.call_later(min(doubled, LONGEST_SECONDS), self._look)
-
-    def _ended(self, reason: str, *, untaken: bool) -> None:
-        owner = self._owner
-        failure = self._failure(reason, untaken=untaken) if self._busy else None
-        self.close()
-        if owner is not None:
-            owner.wire_lost(failure, untaken=untaken)
-
-    def _failure(self, reason: str, *, untaken: bool) -> Failure:
-        if untaken:
-            return Failure(DeliveryResult.ERROR, f"{reason} before it had the message")
-        return Failure(
-            DeliveryResult.POST_DELIVERY_ERROR, f"{reason}; the listener may have the message"
-        )

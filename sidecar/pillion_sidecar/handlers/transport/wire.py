@@ -9,8 +9,9 @@ import ssl
 import sys
 import termios
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, cast
+from typing import ClassVar, Protocol, TypeAlias, cast
 
+from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.transport.exchange import Failure, Headers
 
 _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
@@ -19,12 +20,16 @@ _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 class RequestWire(asyncio.BaseProtocol):
     """One connection, one request at a time; what it learns it tells its ``WireOwner``."""
 
-    __slots__ = ("_flushed", "_owner", "_transport")
+    #: Who is at the other end, for messages.
+    peer: ClassVar[str] = "the listener"
+    __slots__ = ("_busy", "_flushed", "_owner", "_transport")
 
     def __init__(self, owner: "WireOwner") -> None:
         self._owner: WireOwner | None = owner
         self._transport: asyncio.Transport | None = None
         self._flushed = True
+        # A request is under way.
+        self._busy = False
 
     async def before_tls(self, sock: socket.socket) -> None:
         """Exchange what precedes the TLS handshake, on the connected socket. Raises ConnectError
@@ -35,11 +40,15 @@ class RequestWire(asyncio.BaseProtocol):
 
     def close(self) -> None:
         """Close at once; the owner hears nothing more."""
-        raise NotImplementedError
+        self._owner = None
+        self._busy = False
+        self.close_transport()
 
     def give_up(self, reason: str) -> Failure:
         """Close with a request under way; return its failure."""
-        raise NotImplementedError
+        failure = self._failure(reason, untaken=not self._flushed)
+        self.close()
+        return failure
 
     def conclude(self) -> None:
         """Close; the answer is what has come of it. Only after ``wire_awaits_body``."""
@@ -63,11 +72,47 @@ class RequestWire(asyncio.BaseProtocol):
                 transport.close()
             transport.abort()
 
+    def eof_received(self) -> None:
+        transport = self._transport
+        if transport is not None:
+            # The peer's FIN acknowledges all that it received.
+            untaken = not self._flushed or bool(queued_bytes(transport))
+            self._ended(self._closed, untaken=untaken)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._owner is not None:
+            # A reset proves nothing about what the peer has read.
+            self._ended(loss_reason(exc), untaken=not self._flushed or is_alert(exc))
+
     def pause_writing(self) -> None:
         self._flushed = False
 
     def resume_writing(self) -> None:
         self._flushed = True
+
+    # Outcomes of a connection that is lost.
+
+    @property
+    def _closed(self) -> str:
+        return f"{self.peer} closed the connection"
+
+    def _failure(self, reason: str, *, untaken: bool) -> Failure:
+        """The failure of the request under way."""
+        if untaken:
+            return Failure(DeliveryResult.ERROR, f"{reason} before it had the message")
+        detail = f"{reason}; {self.peer} may have the message"
+        return Failure(DeliveryResult.POST_DELIVERY_ERROR, detail)
+
+    def _ended(self, reason: str, *, untaken: bool) -> None:
+        failure = self._failure(reason, untaken=untaken) if self._busy else None
+        self._lost(failure, untaken=untaken)
+
+    def _lost(self, failure: Failure | None, *, untaken: bool = False) -> None:
+        """Close, and tell the owner; see ``WireOwner.wire_lost``."""
+        owner = self._owner
+        self.close()
+        if owner is not None:
+            owner.wire_lost(failure, untaken=untaken)
 
 
 class WireOwner(Protocol):
