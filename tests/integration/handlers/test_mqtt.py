@@ -3,52 +3,32 @@
 import asyncio
 import json
 import socket
-import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 import trustme
 
-from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
+from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.protocols.mqtt import MQTTOptions
 from pillion_sidecar.testing import FakeTime
+from support import broker_tests
+from support.broker_tests import (
+    ERROR,
+    MAYBE,
+    SUCCESS,
+    check_address_not_allowed,
+    check_unusable_url,
+    server_tls,
+    turns,
+    until,
+)
 from support.mqtt_broker import ACCEPTED, PUBACK, PUBREC, listening, puback
-from support.protocol_peers import AMPLE, BIG, Attempt, destination, registry
+from support.protocol_peers import AMPLE, BIG, Attempt
 
-SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
-ERROR, MAYBE = DeliveryResult.ERROR, DeliveryResult.POST_DELIVERY_ERROR
-
-
-@asynccontextmanager
-async def handling(time: FakeTime, url: str, **given: Any) -> AsyncIterator[Handler]:
-    async with registry(time, None) as made:
-        chosen = {"timeout_seconds": AMPLE, **given}
-        handler = made.create_handler(destination("MQTT", url, **chosen))
-        try:
-            yield handler
-        finally:
-            handler.close()
-
-
-async def turns(count: int = 50) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """The network may take its time."""
-    while not condition():
-        await turns(1)
-
-
-def server_tls(authority: trustme.CA, *names: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*names).configure_cert(context)
-    return context
+handling = partial(broker_tests.handling, "MQTT")
 
 
 async def test_messages_share_a_connection_and_come_in_order(fake_time: FakeTime) -> None:
@@ -376,18 +356,11 @@ async def test_after_a_time_out_the_rest_of_a_message_is_not_sent(fake_time: Fak
 async def test_a_url_that_mqtt_cannot_have_holds_the_destination(
     fake_time: FakeTime, url: str, words: str
 ) -> None:
-    async with handling(fake_time, url) as handler:
-        told = await Attempt(handler, fake_time).outcome()
-    assert (told.result, told.hold) == (DeliveryResult.FATAL_ERROR, HoldCause.DESTINATION)
-    assert words in told.detail
+    await check_unusable_url("MQTT", fake_time, url, words)
 
 
 async def test_an_address_that_is_not_allowed_holds_the_destination(fake_time: FakeTime) -> None:
-    async with registry(fake_time, None, address_policy=AddressPolicy()) as made:
-        handler = made.create_handler(destination("MQTT", "mqtt://localhost"))
-        told = await Attempt(handler, fake_time).outcome()
-        handler.close()
-    assert told.hold is HoldCause.ADDRESS
+    await check_address_not_allowed("MQTT", fake_time, "mqtt://localhost")
 
 
 async def test_a_large_message_arrives_whole(fake_time: FakeTime) -> None:

@@ -2,15 +2,12 @@
 
 import asyncio
 import json
-import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import trustme
 
-from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.delivery.handler import (
     Delivery,
@@ -21,48 +18,32 @@ from pillion_sidecar.delivery.handler import (
 )
 from pillion_sidecar.protocols.nats import NATSDelivery, NATSOptions
 from pillion_sidecar.testing import FakeTime
+from support import broker_tests
+from support.broker_tests import (
+    ERROR,
+    FATAL,
+    MAYBE,
+    SUCCESS,
+    check_address_not_allowed,
+    check_unusable_url,
+    server_tls,
+    turns,
+    until,
+)
 from support.handlers import delivery, indication
 from support.nats_server import INFO, listening
-from support.protocol_peers import AMPLE, BIG, Attempt, destination, registry
+from support.protocol_peers import AMPLE, BIG, Attempt
 
 CORE = NATSOptions(subject="alerts.cim", delivery=NATSDelivery.CORE)
-SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
-ERROR, MAYBE = DeliveryResult.ERROR, DeliveryResult.POST_DELIVERY_ERROR
-FATAL = DeliveryResult.FATAL_ERROR
 
 
-@asynccontextmanager
-async def handling(time: FakeTime, url: str, **given: Any) -> AsyncIterator[Handler]:
-    async with registry(time, None) as made:
-        chosen = {"timeout_seconds": AMPLE, **given}
-        handler = made.create_handler(destination("NATS", url, **chosen))
-        try:
-            yield handler
-        finally:
-            handler.close()
+handling = partial(broker_tests.handling, "NATS")
 
 
 async def told_of(handler: Handler, of: Delivery) -> DeliveryOutcome:
     told: asyncio.Future[DeliveryOutcome] = asyncio.get_running_loop().create_future()
     handler.deliver(of, told.set_result)
     return await told
-
-
-async def turns(count: int = 50) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """The network may take its time."""
-    while not condition():
-        await turns(1)
-
-
-def server_tls(authority: trustme.CA, *names: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*names).configure_cert(context)
-    return context
 
 
 def trusting(authority: trustme.CA, **given: Any) -> TLSOptions:
@@ -370,19 +351,11 @@ async def test_no_password_is_sent_where_the_server_offers_no_tls(fake_time: Fak
 async def test_a_url_that_nats_cannot_have_holds_the_destination(
     fake_time: FakeTime, url: str, words: str
 ) -> None:
-    async with handling(fake_time, url) as handler:
-        told = await Attempt(handler, fake_time).outcome()
-    assert (told.result, told.hold) == (DeliveryResult.FATAL_ERROR, HoldCause.DESTINATION)
-    assert words in told.detail
-    assert "planted" not in told.detail
+    await check_unusable_url("NATS", fake_time, url, words)
 
 
 async def test_an_address_that_is_not_allowed_holds_the_destination(fake_time: FakeTime) -> None:
-    async with registry(fake_time, None, address_policy=AddressPolicy()) as made:
-        handler = made.create_handler(destination("NATS", "nats://localhost"))
-        told = await Attempt(handler, fake_time).outcome()
-        handler.close()
-    assert told.hold is HoldCause.ADDRESS
+    await check_address_not_allowed("NATS", fake_time, "nats://localhost")
 
 
 async def test_what_no_event_can_express_is_fatal(fake_time: FakeTime) -> None:

@@ -7,7 +7,7 @@ from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.handlers.authorization import authorization
-from pillion_sidecar.handlers.broker.handler import MEDIA_TYPE, SUCCESS, BrokerHandler
+from pillion_sidecar.handlers.broker.handler import MEDIA_TYPE, BrokerHandler
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.mqtt.packets import message_properties
@@ -19,7 +19,8 @@ from pillion_sidecar.handlers.mqtt.reasons import (
     reason_text,
 )
 from pillion_sidecar.handlers.mqtt.wire import TOO_LARGE, MQTTWire, Publishing
-from pillion_sidecar.handlers.transport.exchange import Sender, shown
+from pillion_sidecar.handlers.transport.exchange import shown
+from pillion_sidecar.handlers.transport.handler import SUCCESS
 from pillion_sidecar.handlers.transport.target import parse_network_target
 from pillion_sidecar.protocols.mqtt import LONGEST_CREDENTIAL, PROTOCOL, MQTTOptions
 
@@ -30,16 +31,11 @@ _NOBODY = DeliveryOutcome(DeliveryResult.SUCCESS, "the broker has no subscriber 
 class MQTTHandler(BrokerHandler):
     """Delivers to one topic. Success: the broker has taken the message."""
 
-    def __init__(self, *, sender: Sender, service_name: str, discreet: bool) -> None:
-        """``discreet``: no text of the broker is shown."""
-        super().__init__(sender=sender, service_name=service_name)
-        self._discreet = discreet
-
     def judge(self, status: int, body: bytes) -> DeliveryOutcome:
         if status == TOO_LARGE:
             return DeliveryOutcome(DeliveryResult.ERROR, body.decode(), refuses_indication=True)
         if status >= FAILURE:
-            said = f": {shown(body)}" if body and not self._discreet else ""
+            said = f": {shown(body)}" if body and not self.discreet else ""
             return DeliveryOutcome(
                 DeliveryResult.ERROR,
                 f"the broker refuses the message, {reason_text(status)}{said}",

@@ -12,14 +12,15 @@ from pillion_sidecar.delivery.handler import (
     HoldCause,
 )
 from pillion_sidecar.handlers.authorization import authorization
-from pillion_sidecar.handlers.broker.handler import MEDIA_TYPE, SUCCESS, BrokerHandler
+from pillion_sidecar.handlers.broker.handler import MEDIA_TYPE, BrokerHandler
 from pillion_sidecar.handlers.cloudevents import kept_event
 from pillion_sidecar.handlers.content import identifier_of
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.nats.wire import NO_RESPONDERS, TAKEN, TOO_LARGE, Login, NATSWire
 from pillion_sidecar.handlers.standard_webhooks import header_identifier
-from pillion_sidecar.handlers.transport.exchange import Sender, shown
+from pillion_sidecar.handlers.transport.exchange import shown
+from pillion_sidecar.handlers.transport.handler import SUCCESS
 from pillion_sidecar.handlers.transport.target import parse_network_target
 from pillion_sidecar.protocols.nats import PROTOCOL, NATSDelivery, NATSOptions
 
@@ -39,12 +40,8 @@ class NATSHandler(BrokerHandler):
     """Delivers to one subject. Success: a stream has stored the message, or for Core the server has
     received it."""
 
-    def __init__(self, *, sender: Sender, service_name: str, discreet: bool) -> None:
-        """``discreet``: no text of the server is shown."""
-        super().__init__(sender=sender, service_name=service_name)
-        self._discreet = discreet
-
-    def message(self, delivery: Delivery, event: bytes) -> bytes:
+    def render(self, delivery: Delivery) -> bytes:
+        event = super().render(delivery)
         identifier = message_identifier(delivery, self.service_name)
         head = f"NATS/1.0\r\nNats-Msg-Id: {identifier}\r\ncontent-type: {MEDIA_TYPE}\r\n\r\n"
         return head.encode("ascii") + event
@@ -69,7 +66,7 @@ class NATSHandler(BrokerHandler):
         if isinstance(error, dict):
             text = shown(str(error.get("description", "")).encode("utf-8", "replace"))
             code = error.get("err_code")
-            words = "" if self._discreet else f": {text}"
+            words = "" if self.discreet else f": {text}"
             return DeliveryOutcome(
                 DeliveryResult.ERROR,
                 f"JetStream error {code if isinstance(code, int) else 'without a code'}{words}",

@@ -1,8 +1,7 @@
 """The SNMP handler: one notification for each delivery."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.destination import ListenerDestination
@@ -13,7 +12,6 @@ from pillion_sidecar.delivery.handler import (
     Handler,
     HoldCause,
 )
-from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.snmp.messages import (
@@ -25,44 +23,39 @@ from pillion_sidecar.handlers.snmp.messages import (
 from pillion_sidecar.handlers.snmp.notification import NotificationFormat
 from pillion_sidecar.handlers.snmp.usm import LONGEST_ENGINE, UserSecurity
 from pillion_sidecar.handlers.snmp.wire import SNMPWire
-from pillion_sidecar.handlers.transport.exchange import (
-    Failure,
-    Headers,
-    Sender,
-    failure_outcome,
-    later,
-)
+from pillion_sidecar.handlers.transport.exchange import Sender
+from pillion_sidecar.handlers.transport.handler import SUCCESS, MessageHandler
 from pillion_sidecar.handlers.transport.target import parse_network_target
 from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner
-from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.protocols.snmp import PROTOCOL, Notification, SNMPOptions, SNMPVersion
 
-_SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 _TOO_BIG = ERROR_STATUSES.index("tooBig")
 #: The private enterprise number 32473 (RFC 5612), and a text (RFC 3411, SnmpEngineID).
 _ENGINE_PREFIX = bytes.fromhex("80007ed904")
 
 
-class SNMPHandler:
+class SNMPHandler(MessageHandler):
     """Delivers to one receiver. Success: it has confirmed an inform, or the network has a trap."""
 
+    form: ClassVar[str] = "SNMP"
+
     def __init__(self, *, sender: Sender, notification_format: NotificationFormat) -> None:
-        self._sender = sender
+        super().__init__(sender=sender)
         self._format = notification_format
 
-    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        try:
-            bindings = self._format.bindings(delivery)
-        except UNSAYABLE as error:
-            later(done, DeliveryResult.FATAL_ERROR, f"SNMP cannot express this: {error}")
-            return
-        self._sender.send(bindings, _Attempt(done))
+    def render(self, delivery: Delivery) -> bytes:
+        return self._format.bindings(delivery)
 
-    def prepare(self, indication: Indication, selection: Selection | None) -> None:
-        """Nothing: destinations differ in their options."""
-
-    def close(self) -> None:
-        self._sender.close()
+    def judge(self, status: int, body: bytes) -> DeliveryOutcome:
+        if status == 0:
+            return SUCCESS
+        is_known = 0 < status < len(ERROR_STATUSES)
+        name = ERROR_STATUSES[status] if is_known else f"error status {status}"
+        return DeliveryOutcome(
+            DeliveryResult.ERROR,
+            f"the receiver answered {name}",
+            refuses_indication=status == _TOO_BIG,
+        )
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
@@ -119,25 +112,3 @@ def _new_wire(
     clock: Clock, timers: Timers, security: Security, confirmed: bool, owner: WireOwner
 ) -> RequestWire:
     return SNMPWire(owner=owner, clock=clock, timers=timers, security=security, confirmed=confirmed)
-
-
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    _done: Callable[[DeliveryOutcome], None]
-
-    def answered(self, status: int, headers: Headers, body: bytes) -> None:
-        if status == 0:
-            self._done(_SUCCESS)
-            return
-        is_known = 0 < status < len(ERROR_STATUSES)
-        name = ERROR_STATUSES[status] if is_known else f"error status {status}"
-        self._done(
-            DeliveryOutcome(
-                DeliveryResult.ERROR,
-                f"the receiver answered {name}",
-                refuses_indication=status == _TOO_BIG,
-            )
-        )
-
-    def failed(self, failure: Failure) -> None:
-        self._done(failure_outcome(failure))
