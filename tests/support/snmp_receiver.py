@@ -40,10 +40,12 @@ class Receiver(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def receiving(*, answers: bool = True) -> AsyncIterator[Receiver]:
+async def receiving(
+    *, answers: bool = True, address: tuple[str, int] = ("127.0.0.1", 0)
+) -> AsyncIterator[Receiver]:
     loop = asyncio.get_running_loop()
     transport, receiver = await loop.create_datagram_endpoint(
-        lambda: Receiver(answers=answers), local_addr=("127.0.0.1", 0)
+        lambda: Receiver(answers=answers), local_addr=address
     )
     receiver.url = f"snmp://localhost:{transport.get_extra_info('sockname')[1]}"
     try:

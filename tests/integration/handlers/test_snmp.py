@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from pillion_sidecar.handlers.snmp.ber import (
 )
 from pillion_sidecar.handlers.snmp.messages import REPORT
 from pillion_sidecar.handlers.snmp.wire import MOST_MESSAGES, PROBATION, SOCKET_SECONDS
+from pillion_sidecar.handlers.transport.connector import NameResolver
 from pillion_sidecar.handlers.transport.sender import IDLE_SECONDS
 from pillion_sidecar.protocols.snmp import AuthProtocol, Notification, SNMPOptions, SNMPVersion
 from pillion_sidecar.testing import FakeTime
@@ -37,8 +38,11 @@ SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 
 
 @asynccontextmanager
-async def handling(time: FakeTime, url: str, **given: Any) -> AsyncIterator[Handler]:
-    async with registry(time, None) as made:
+async def handling(
+    time: FakeTime, url: str, resolver: NameResolver | None = None, **given: Any
+) -> AsyncIterator[Handler]:
+    resolving = {} if resolver is None else {"resolver": resolver}
+    async with registry(time, None, **resolving) as made:
         chosen = {"timeout_seconds": AMPLE, **given}
         handler = made.create_handler(destination("SNMP", url, **chosen))
         try:
@@ -117,6 +121,52 @@ async def test_a_receiver_that_begins_to_refuse_is_noticed_at_the_next_trap(
             results.append((await Attempt(handler, fake_time).outcome()).result)
             await turns()
     assert results == 2 * [DeliveryResult.ERROR]
+
+
+class _Addresses:
+    """The addresses of every name."""
+
+    def __init__(self, *addresses: str) -> None:
+        self._addresses = addresses
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        return self._addresses
+
+
+@pytest.mark.parametrize("notification", Notification)
+async def test_after_a_refusal_the_next_address_is_tried_and_kept(
+    fake_time: FakeTime, notification: Notification
+) -> None:
+    options = SNMPOptions(version=SNMPVersion.V2C, notification=notification)
+    addresses = _Addresses("127.0.0.2", "127.0.0.3", "127.0.0.1")
+    async with (
+        receiving() as receiver,
+        handling(fake_time, receiver.url, options=options, resolver=addresses) as handler,
+    ):
+        results = []
+        for _ in range(7):
+            results.append((await Attempt(handler, fake_time).outcome()).result)
+            # The last ones have a socket of their own.
+            fake_time.advance(SOCKET_SECONDS / 2)
+    assert results == 2 * [DeliveryResult.ERROR] + 5 * [DeliveryResult.SUCCESS]
+    assert len(set(receiver.peers)) == 2
+
+
+async def test_after_silence_the_next_address_is_tried(fake_time: FakeTime) -> None:
+    async with receiving(answers=False) as silent:
+        port = int(silent.url.rpartition(":")[2])
+        async with (
+            receiving(address=("127.0.0.2", port)) as receiver,
+            handling(
+                fake_time,
+                receiver.url,
+                timeout_seconds=TIMEOUT,
+                resolver=_Addresses("127.0.0.1", "127.0.0.2"),
+            ) as handler,
+        ):
+            results = [(await Attempt(handler, fake_time).outcome()).result for _ in range(2)]
+    assert results == [DeliveryResult.POST_DELIVERY_ERROR, DeliveryResult.SUCCESS]
+    assert len(silent.received) == 1
 
 
 async def test_the_name_is_resolved_again_after_a_while(fake_time: FakeTime) -> None:

@@ -9,7 +9,7 @@ from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.snmp.ber import BERError
 from pillion_sidecar.handlers.snmp.messages import INFORM, REPORT, TRAP, Security, make_pdu
 from pillion_sidecar.handlers.transport.exchange import Failure
-from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner
+from pillion_sidecar.handlers.transport.wire import DatagramWire, WireOwner
 
 #: Seconds that the first trap of a socket waits for a refusal.
 PROBATION = 0.25
@@ -20,7 +20,7 @@ SOCKET_SECONDS = 60.0
 MOST_MESSAGES = 5
 
 
-class SNMPWire(RequestWire, asyncio.DatagramProtocol):
+class SNMPWire(DatagramWire):
     """A request is the values of a notification."""
 
     __slots__ = (
@@ -73,6 +73,10 @@ class SNMPWire(RequestWire, asyncio.DatagramProtocol):
             timer.cancel()
         super().close()
 
+    def give_up(self, reason: str) -> Failure:
+        self.reached(False)
+        return super().give_up(reason)
+
     # asyncio.DatagramProtocol.
 
     def datagram_received(self, data: bytes, addr: object) -> None:
@@ -97,6 +101,7 @@ class SNMPWire(RequestWire, asyncio.DatagramProtocol):
 
     def error_received(self, exc: Exception) -> None:
         # A system on the way refused what was sent last.
+        self.reached(False)
         self._is_handed_over = False
         text = getattr(exc, "strerror", None) or str(exc)
         self._ended(f"the message was refused: {text}", untaken=True)
@@ -137,6 +142,7 @@ class SNMPWire(RequestWire, asyncio.DatagramProtocol):
         owner = self._owner
         assert owner is not None
         self._busy = False
+        self.reached(True)
         keep = self._clock.monotonic() - self._opened_at < SOCKET_SECONDS
         if not keep:
             self.close()

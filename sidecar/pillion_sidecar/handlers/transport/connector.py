@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from pillion_sidecar.config.credentials import (
@@ -27,7 +28,7 @@ from pillion_sidecar.handlers.errors import (
 )
 from pillion_sidecar.handlers.resolver import ResolutionError
 from pillion_sidecar.handlers.transport.target import NetworkTarget
-from pillion_sidecar.handlers.transport.wire import RequestWire
+from pillion_sidecar.handlers.transport.wire import DatagramWire, RequestWire
 
 # The attempt's deadline cancels the handshake before this.
 _NEVER = 86_400.0
@@ -183,9 +184,9 @@ class Connector:
         self._silence_seconds = silence_seconds
         self._discreet = discreet
         self._datagrams = datagrams
-        #: The address that failed in the last attempt. It is tried last, so that an unresponsive
-        #: one costs a host one attempt only.
-        self.suspect: str | None = None
+        #: Addresses that failed, the last one at the end. They are tried last, so that an
+        #: unresponsive one costs a host one attempt only.
+        self.suspects: list[str] = []
 
     async def connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
         """Open ``wire``. Raises ConnectError and DescriptorShortageError."""
@@ -217,7 +218,14 @@ class Connector:
             addresses = await self._resolver.resolve(self._target.host)
         except ResolutionError as error:
             raise ConnectError(f"{host} {error.reason}") from None
-        return sorted(addresses, key=lambda address: address == self.suspect)
+        self.suspects = suspects = [one for one in self.suspects if one in addresses]
+        return [*(one for one in addresses if one not in suspects), *suspects]
+
+    def reached(self, address: str, is_reached: bool) -> None:
+        if address in self.suspects:
+            self.suspects.remove(address)
+        if not is_reached:
+            self.suspects.append(address)
 
     def _refusal(self, address: str) -> str | None:
         # After resolution: a name can lead anywhere, and change.
@@ -247,12 +255,15 @@ class Connector:
     async def _try(
         self, address: str, wire: asyncio.BaseProtocol, stage: Callable[[str], None]
     ) -> str | None:
+        if isinstance(wire, DatagramWire):
+            wire.reached = partial(self.reached, address)
         try:
             sock = await self.open_socket(address, stage)
             await self.start(sock, wire, stage, place=self.place(address))
         except OSError as error:
             return self.reason(error, self.place(address))
-        self.suspect = None
+        if not self._datagrams:
+            self.reached(address, True)
         return None
 
     def reason(self, error: OSError, place: str) -> str:
@@ -263,7 +274,9 @@ class Connector:
 
     async def open_socket(self, address: str, stage: Callable[[str], None]) -> socket.socket:
         """Raises OSError."""
-        self.suspect = address
+        if not self._datagrams:
+            # Until it is reached.
+            self.reached(address, False)
         loop = asyncio.get_running_loop()
         stage(f"connecting to {self.place(address)}")
         family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -83,10 +83,10 @@ class ProxyConnector:
                 await self._begin(sock, wire, stage, address)
             except BaseException:  # A cancelled attempt leaves no socket either.
                 # Kept by a success: another address is no better.
-                self._listener.suspect = address
+                self._listener.reached(address, False)
                 sock.close()
                 raise
-            self._to_proxy.suspect = None
+            self._to_proxy.suspects.clear()
         except (ConnectError, DescriptorShortageError):
             raise
         except Exception as error:  # noqa: BLE001 - its text may quote anything

@@ -115,6 +115,20 @@ class RequestWire(asyncio.BaseProtocol):
             owner.wire_lost(failure, untaken=untaken)
 
 
+class DatagramWire(RequestWire, asyncio.DatagramProtocol):
+    """An open socket says nothing of the peer, so the wire tells whether it was reached."""
+
+    __slots__ = ("reached",)
+
+    def __init__(self, owner: "WireOwner") -> None:
+        super().__init__(owner)
+        #: The connector's.
+        self.reached: Callable[[bool], None] = _ignore
+
+
+def _ignore(_: bool) -> None: ...
+
+
 class WireOwner(Protocol):
     """After ``wire_lost``, and after an answer without ``keep``, the wire is closed and calls
     nothing more."""
