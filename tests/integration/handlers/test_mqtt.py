@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
-from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.protocols.mqtt import MQTTOptions
 from pillion_sidecar.testing import FakeTime
 from support import broker_tests
@@ -25,6 +25,7 @@ from support.broker_tests import (
     turns,
     until,
 )
+from support.handlers import delivery, indication
 from support.mqtt_broker import ACCEPTED, PUBACK, PUBREC, listening, puback
 from support.protocol_peers import AMPLE, BIG, Attempt
 
@@ -70,6 +71,28 @@ async def test_qos_0_waits_until_the_broker_has_read_it(fake_time: FakeTime) -> 
         assert attempt.told == []
         broker.say(b"\xd0\x00")
         assert await attempt.outcome() == SUCCESS
+
+
+async def test_a_surplus_pingresp_acknowledges_nothing(fake_time: FakeTime) -> None:
+    async with (
+        listening(answer=None) as broker,
+        handling(fake_time, broker.url, options=MQTTOptions(topic="a", qos=0)) as handler,
+    ):
+        told: list[DeliveryOutcome] = []
+
+        def then(outcome: DeliveryOutcome) -> None:
+            # The next message is under way before the rest is read.
+            told.append(outcome)
+            handler.deliver(delivery(indication()), told.append)
+
+        handler.deliver(delivery(indication()), then)
+        await broker.reached.wait()
+        broker.say(b"\xd0\x00" * 2)
+        await until(lambda: len(told) == 2)
+        assert told[0] == SUCCESS
+        assert told[1].result is MAYBE
+        assert "a ping that it did not get" in told[1].detail
+        await until(lambda: not broker.writers)
 
 
 async def test_qos_2_waits_for_the_second_answer(fake_time: FakeTime) -> None:

@@ -103,6 +103,36 @@ async def test_core_waits_until_the_server_has_read_it(fake_time: FakeTime) -> N
         assert await attempt.outcome() == SUCCESS
 
 
+async def test_a_surplus_pong_acknowledges_nothing(fake_time: FakeTime) -> None:
+    async with (
+        listening(answer=None) as server,
+        handling(fake_time, server.url, options=CORE) as handler,
+    ):
+        told: list[DeliveryOutcome] = []
+
+        def then(outcome: DeliveryOutcome) -> None:
+            # The next message is under way before the rest is read.
+            told.append(outcome)
+            handler.deliver(delivery(indication()), told.append)
+
+        handler.deliver(delivery(indication()), then)
+        await server.reached.wait()
+        server.say(b"PONG\r\nPONG\r\n")
+        await until(lambda: len(told) == 2)
+        assert told[0] == SUCCESS
+        assert told[1].result is MAYBE
+        assert "a ping that it did not get" in told[1].detail
+        await until(lambda: not server.writers)
+
+
+async def test_a_pong_that_nobody_asked_for_ends_the_connection(fake_time: FakeTime) -> None:
+    async with listening() as server, handling(fake_time, server.url) as handler:
+        await Attempt(handler, fake_time).outcome()
+        server.say(b"PONG\r\n")
+        await until(lambda: not server.writers)
+        assert await Attempt(handler, fake_time).outcome() == SUCCESS
+
+
 async def test_the_pings_of_a_server_are_answered(fake_time: FakeTime) -> None:
     answer = b"PING\r\n+OK\r\nMSG _INBOX.other 1 2\r\n{}\r\nINFO {}\r\n"
     answer += b'MSG REPLY 1 31\r\n{"stream":"alerts","seq":1    }\r\n'

@@ -25,7 +25,6 @@ from pillion_sidecar.handlers.snmp.ber import (
 )
 from pillion_sidecar.handlers.snmp.messages import REPORT
 from pillion_sidecar.handlers.snmp.wire import MOST_MESSAGES, PROBATION, SOCKET_SECONDS
-from pillion_sidecar.handlers.transport.connector import NameResolver
 from pillion_sidecar.handlers.transport.sender import IDLE_SECONDS
 from pillion_sidecar.protocols.snmp import AuthProtocol, Notification, SNMPOptions, SNMPVersion
 from pillion_sidecar.testing import FakeTime
@@ -39,7 +38,7 @@ SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 
 @asynccontextmanager
 async def handling(
-    time: FakeTime, url: str, resolver: NameResolver | None = None, **given: Any
+    time: FakeTime, url: str, resolver: Any = None, **given: Any
 ) -> AsyncIterator[Handler]:
     resolving = {} if resolver is None else {"resolver": resolver}
     async with registry(time, None, **resolving) as made:

@@ -41,6 +41,8 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
         "_is_ready",
         "_is_sent",
         "_keep",
+        "_pings",
+        "_pongs",
         "_request",
         "doing",
     )
@@ -57,6 +59,9 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
         # The request has been written.
         self._is_sent = False
         self._keep = True
+        # Pings without an answer, and how many of them the data being read may answer: an answer
+        # may lead to the next ping at once.
+        self._pings = self._pongs = 0
         self._request = b""
 
     # Subclasses.
@@ -98,6 +103,17 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
         if transport is not None:
             transport.write(data)
 
+    def pinged(self) -> None:
+        """A ping is about to be written."""
+        self._pings += 1
+
+    def ponged(self) -> None:
+        """A ping is answered. Raises BrokerError if there is none."""
+        if not self._pongs:
+            raise BrokerError("the broker answers a ping that it did not get")
+        self._pings -= 1
+        self._pongs -= 1
+
     def said(self, text: bytes) -> str:
         """The words of the broker, for a message."""
         return _NOT_SHOWN if self._discreet else shown(text)
@@ -131,6 +147,7 @@ class BrokerWire(RequestWire, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._owner is None:
             return
+        self._pongs = self._pings
         try:
             self.received(bytes(self._buffer[:nbytes]))
         except BrokerError as error:

@@ -60,7 +60,6 @@ class MQTTWire(BrokerWire):
         "_most",
         "_number",
         "_pause",
-        "_pings",
         "_publishing",
         "_reader",
         "_received",
@@ -77,8 +76,6 @@ class MQTTWire(BrokerWire):
         # For the keep alive of a broker that wants a shorter one.
         self._timer: Timer | None = None
         self._pause = 0.0
-        # Without an answer.
-        self._pings = 0
         self._reader = Reader()
         #: Maximum bytes of a packet, if the broker has a limit.
         self._most: int | None = None
@@ -105,8 +102,9 @@ class MQTTWire(BrokerWire):
             text = b"the packet has %d bytes, and the broker takes %d" % (len(packet), self._most)
             asyncio.get_running_loop().call_soon(self.answered, TOO_LARGE, text)
             return
-        # Brokers read packets in order.
-        self._pings += publishing.qos == 0
+        if publishing.qos == 0:
+            # Brokers read packets in order.
+            self.pinged()
         self.write(packet if publishing.qos else packet + packets.PINGREQ)
 
     def close(self) -> None:
@@ -160,11 +158,11 @@ class MQTTWire(BrokerWire):
 
     def _ping(self) -> None:
         self._timer = self._timers.call_later(self._pause, self._ping)
-        self._pings += 1
+        self.pinged()
         self.write(packets.PINGREQ)
 
-    def _ponged(self) -> None:
-        self._pings -= 1
+    def ponged(self) -> None:
+        super().ponged()
         if self._publishing.qos == 0 and self._pings == 0:
             self.answered(0)
 
@@ -177,8 +175,8 @@ class MQTTWire(BrokerWire):
                 self._taken(packet)
             case packets.PUBCOMP if qos == 2:
                 self._completed(packet)
-            case packets.PINGRESP if self._pings:
-                self._ponged()
+            case packets.PINGRESP:
+                self.ponged()
             case packets.DISCONNECT:
                 raise self._error(packet)
             case _:

@@ -119,6 +119,7 @@ class NATSWire(BrokerWire):
             subject += b" %b%d" % (self._inbox, self._number)
             self.write(b"HPUB %b %d %d\r\n%b\r\n" % (subject, head, len(request), request))
         else:
+            self.pinged()
             self.write(b"HPUB %b %d %d\r\n%b\r\nPING\r\n" % (subject, head, len(request), request))
 
     def received(self, data: bytes) -> None:
@@ -137,10 +138,8 @@ class NATSWire(BrokerWire):
                 self._acknowledged(said)
             case b"PING":
                 self.write(b"PONG\r\n")
-            case b"PONG" if not self._is_ready:
-                self.logged_in()
-            case b"PONG" if not self._login.is_stored:
-                self.answered(TAKEN)
+            case b"PONG":
+                self.ponged()
             case b"-ERR" if self._is_ready and _TOO_MUCH in said.rest.lower():
                 # The server closes the connection.
                 self._keep = False
@@ -149,7 +148,7 @@ class NATSWire(BrokerWire):
                 raise self._error(said.rest)
             case b"INFO":
                 self._learn(said)
-            case b"PONG" | b"+OK":
+            case b"+OK":
                 pass
             case _:
                 raise BrokerError("the peer does not speak NATS")
@@ -187,7 +186,15 @@ class NATSWire(BrokerWire):
     def _connect(self) -> None:
         self.doing = "logging in"
         subscription = b"SUB %b* 1\r\n" % self._inbox if self._login.is_stored else b""
+        self.pinged()
         self.write(b"CONNECT %b\r\n%bPING\r\n" % (self._login.options(), subscription))
+
+    def ponged(self) -> None:
+        super().ponged()
+        if not self._is_ready:
+            self.logged_in()
+        elif not self._login.is_stored:
+            self.answered(TAKEN)
 
     def _acknowledged(self, said: Said) -> None:
         subject = said.rest.partition(b" ")[0]

@@ -93,7 +93,7 @@ class SMTPWire(RequestWire, asyncio.Protocol):
             task.cancel()
 
     def give_up(self, reason: str) -> Failure:
-        failure = self._failure(f"{reason} while {self._doing}")
+        failure = self._failure_of(f"{reason} while {self._doing}")
         self.close()
         return failure
 
@@ -159,13 +159,13 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         owner = self._owner
         if owner is None:
             return
-        failure = self._failure(detail, hold=hold)
+        failure = self._failure_of(detail, hold=hold)
         untaken = untaken and failure.result is DeliveryResult.ERROR
         self._task = None
         self.close()
         owner.wire_lost(failure, untaken=untaken)
 
-    def _failure(self, detail: str, *, hold: HoldCause | None = None) -> Failure:
+    def _failure_of(self, detail: str, *, hold: HoldCause | None = None) -> Failure:
         # Below TLS, a transport does not tell when all is sent.
         has_tls = self._transport is not None and _has_tls(self._transport)
         if self._written and (self._flushed or has_tls):
