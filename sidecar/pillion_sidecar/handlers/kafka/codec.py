@@ -31,6 +31,8 @@ from pillion_sidecar.protocols.kafka import KafkaAcks, KafkaCompression, SASLMec
 CLIENT_ID = "pillion"
 #: CloudEvents' Kafka binding 3.3.
 HEADERS = [("content-type", b"application/cloudevents+json; charset=UTF-8")]
+#: RFC 5802 and 7677: fewer would make a password cheap to guess.
+LEAST_ITERATIONS = 4096
 #: Kafka's maximum; each iteration costs the deliverer time.
 MOST_ITERATIONS = 16_384
 _ACKS = {KafkaAcks.ALL: -1, KafkaAcks.LEADER: 1}
@@ -166,8 +168,11 @@ def _steps(mechanism: SASLMechanism, username: str, password: str) -> _Steps:
     first, _ = next(scram)
     challenge = yield first
     found = _ITERATIONS.search(challenge)
-    if found is None or not 1 <= int(found[1]) <= MOST_ITERATIONS:
-        raise AuthenticationError("the broker's challenge has no usable number of iterations")
+    if found is None or not LEAST_ITERATIONS <= int(found[1]) <= MOST_ITERATIONS:
+        raise AuthenticationError(
+            "the broker's challenge has no usable number of iterations"
+            f" ({LEAST_ITERATIONS:,} to {MOST_ITERATIONS:,})"
+        )
     final, _ = scram.send(challenge)
     # It ends, or raises ValueError if the broker does not know the password.
     with contextlib.suppress(StopIteration):

@@ -32,7 +32,7 @@ Authentication: TypeAlias = Generator[bytes, bytes, None]
 
 class KafkaWire(RequestWire, asyncio.Protocol):
     peer: ClassVar[str] = "the broker"
-    __slots__ = ("_authentication", "_handed_over", "_received", "_request")
+    __slots__ = ("_authentication", "_handed_over", "_received", "_request", "_step")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         """``handed_over`` is called when a request is written."""
         super().__init__(owner)
         self._authentication = authentication
+        # Computes what is sent next of the authentication.
+        self._step: asyncio.Task[None] | None = None
         self._handed_over = handed_over
         self._request = b""
         self._received = bytearray()
@@ -59,11 +61,14 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         elif self._authentication is None:
             self._write_request()
         else:
-            self._authenticate(None)
+            self._begin_step(None)
 
     def close(self) -> None:
         self._request = b""
+        step, self._step = self._step, None
         super().close()
+        if step is not None:
+            step.cancel()
 
     # asyncio.Protocol.
 
@@ -81,7 +86,7 @@ class KafkaWire(RequestWire, asyncio.Protocol):
             self._refuse("the broker expects TLS (kafkas://)")
         elif end > ANSWER_LIMIT:
             self._refuse(f"its answer has more than {ANSWER_LIMIT} bytes")
-        elif len(received) > end:
+        elif len(received) > end or self._step is not None:
             self._refuse("it answers more than it was asked")
         elif len(received) == end:
             answer = bytes(received[LENGTH_BYTES:])
@@ -90,21 +95,33 @@ class KafkaWire(RequestWire, asyncio.Protocol):
 
     # A request and its answer.
 
-    def _authenticate(self, answer: bytes | None) -> None:
-        authentication = self._authentication
-        assert authentication is not None
+    def _begin_step(self, answer: bytes | None) -> None:
+        assert self._authentication is not None
+        step = self._take_step(self._authentication, answer)
+        self._step = asyncio.get_running_loop().create_task(step)
+
+    async def _take_step(self, authentication: Authentication, answer: bytes | None) -> None:
         try:
-            request = next(authentication) if answer is None else authentication.send(answer)
-        except StopIteration:
-            self._authentication = None
-            self._write_request()
+            # SCRAM computes for longer than the event loop may wait.
+            request = await asyncio.to_thread(_next, authentication, answer)
         except AuthenticationError as error:
             hold = HoldCause.CREDENTIALS
-            self._lost(Failure(DeliveryResult.FATAL_ERROR, str(error), hold=hold))
+            failure = Failure(DeliveryResult.FATAL_ERROR, str(error), hold=hold)
         except AnswerError as error:
-            self._lost(Failure(DeliveryResult.ERROR, str(error)))
+            failure = Failure(DeliveryResult.ERROR, str(error))
+        except Exception as error:  # noqa: BLE001 - a task ends here, and its attempt must not hang
+            detail = f"the authentication failed: {type(error).__name__}"
+            failure = Failure(DeliveryResult.ERROR, detail)
         else:
-            self._write(request)
+            self._step = None
+            if request is None:
+                self._authentication = None
+                self._write_request()
+            else:
+                self._write(request)
+            return
+        self._step = None
+        self._lost(failure)
 
     def _write_request(self) -> None:
         request, self._request = self._request, b""
@@ -120,7 +137,7 @@ class KafkaWire(RequestWire, asyncio.Protocol):
 
     def _answered(self, answer: bytes) -> None:
         if self._authentication is not None:
-            self._authenticate(answer)
+            self._begin_step(answer)
             return
         owner = self._owner
         assert owner is not None
@@ -139,3 +156,11 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         if untaken:
             return Failure(DeliveryResult.ERROR, f"{reason} before it had the request")
         return Failure(DeliveryResult.POST_DELIVERY_ERROR, f"{reason} without an answer")
+
+
+def _next(authentication: Authentication, answer: bytes | None) -> bytes | None:
+    """Return what is sent next; None at the end. Raises AuthenticationError and AnswerError."""
+    try:
+        return next(authentication) if answer is None else authentication.send(answer)
+    except StopIteration:
+        return None
