@@ -14,7 +14,7 @@ from pillion_sidecar.handlers.http.wire import http_wires
 from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.handlers.transport.connector import NAME_ADVICE, AddressCheck, Upgrade
 from pillion_sidecar.handlers.transport.proxy import through
-from pillion_sidecar.handlers.transport.sender import PooledSender, SharedParts
+from pillion_sidecar.handlers.transport.sender import PooledSender, SharedParts, Waits
 from pillion_sidecar.handlers.transport.target import HTTPTarget, NetworkTarget, parse_target
 from pillion_sidecar.handlers.transport.wire import NewWire
 from pillion_sidecar.protocols import Protocol as DeliveryProtocol
@@ -61,6 +61,7 @@ class HandlerContext:
         reading: Reading = USUAL,
         new_wire: NewWire | None = None,
         datagrams: bool = False,
+        waits: Waits | None = None,
     ) -> PooledSender:
         """``new_wire`` None: HTTP/1.1, whose answers are read as ``reading`` says. ``datagrams``:
         UDP. Raises InvalidDestinationError."""
@@ -77,6 +78,7 @@ class HandlerContext:
             connector,
             new_wire=new_wire or http_wires(self.parts.buffer, reading),
             timeout=destination.timeout_seconds,
+            waits=waits,
         )
 
     def upgrade(self, destination: ListenerDestination, target: NetworkTarget) -> Upgrade:

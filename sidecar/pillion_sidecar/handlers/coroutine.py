@@ -23,6 +23,9 @@ Done: TypeAlias = Callable[[DeliveryOutcome], None]
 _Result = TypeVar("_Result")
 
 
+def _nothing() -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Progress:
     """What a coroutine says of itself, for the outcome of an attempt that is ended."""
@@ -31,6 +34,17 @@ class Progress:
     doing: str = "delivering"
     #: From now on the listener may have the indication.
     is_handed_over: bool = False
+    #: Requests of it that wait until they may open a connection.
+    waiting: int = 0
+    #: Begins the attempt's time anew.
+    restart: Callable[[], None] = _nothing
+
+    def wait(self, waits: bool) -> None:
+        """A request begins to wait for a connection, or goes on. Meanwhile, the attempt's time does
+        not run."""
+        self.waiting += 1 if waits else -1
+        if not self.waiting:
+            self.restart()
 
     @property
     def failure(self) -> DeliveryResult:
@@ -80,8 +94,8 @@ class Attempts(Generic[_Result]):
             return
         progress = Progress()
         task = asyncio.get_running_loop().create_task(attempt(progress))
-        timer = self._timers.call_later(self._timeout, partial(self._time_out, task))
-        self._attempts[task] = _Attempt(ended, progress, timer)
+        progress.restart = partial(self._restart, task)
+        self._attempts[task] = _Attempt(ended, progress, self._set_timer(task))
         task.add_done_callback(self._ended)
 
     def close(self) -> None:
@@ -92,9 +106,21 @@ class Attempts(Generic[_Result]):
         # Kept until they end.
         self._overdue.update(attempts)
 
+    def _set_timer(self, task: asyncio.Task[_Result]) -> Timer:
+        return self._timers.call_later(self._timeout, partial(self._time_out, task))
+
+    def _restart(self, task: asyncio.Task[_Result]) -> None:
+        attempt = self._attempts.get(task)
+        if attempt is not None:
+            attempt.timer.cancel()
+            attempt.timer = self._set_timer(task)
+
     def _time_out(self, task: asyncio.Task[_Result]) -> None:
         if task.done():
             # Its outcome follows in this turn.
+            return
+        if self._attempts[task].progress.waiting:
+            self._restart(task)
             return
         attempt = self._attempts.pop(task)
         self._overdue.add(task)

@@ -18,6 +18,7 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ha
 from pillion_sidecar.handlers.kafka.codec import partition_of
 from pillion_sidecar.handlers.kafka.producer import REFRESH_SECONDS
 from pillion_sidecar.handlers.kafka.wire import ANSWER_LIMIT
+from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
 from pillion_sidecar.protocols.kafka import (
     KafkaAcks,
     KafkaCompression,
@@ -26,6 +27,7 @@ from pillion_sidecar.protocols.kafka import (
     SASLMechanism,
 )
 from pillion_sidecar.testing import FakeTime
+from support.broker_tests import turns, until
 from support.handlers import delivery, indication
 from support.kafka_broker import CLOSE, HANG, TOPIC, KafkaBroker, broking
 from support.protocol_peers import AMPLE, BIG, TURN, Attempt, destination, registry
@@ -37,17 +39,34 @@ LOGIN = Credentials(username="writer", password="correct horse")
 LONG = b'{"class":"CIM_AlertIndication","properties":{"Description":"%b"}}' % (b"x" * 10_000)
 
 
+class Slot:
+    """Has a connection, and keeps it."""
+
+    is_idle = is_failing = is_overdue = False
+
+    @property
+    def owner(self) -> object:
+        return self
+
+    def close_idle(self) -> None: ...
+
+    def give_way(self) -> None: ...
+
+    def admitted(self) -> None: ...
+
+
 def options(**given: Any) -> KafkaOptions:
     return KafkaOptions(**{"topic": TOPIC, **given})
 
 
 @asynccontextmanager
 async def handling(
-    time: FakeTime, url: str, *, policy: Any = None, **given: Any
+    time: FakeTime, url: str, *, policy: Any = None, outgoing: Any = None, **given: Any
 ) -> AsyncIterator[Handler]:
     chosen = {"timeout_seconds": AMPLE, "options": options(), **given}
-    policies = {} if policy is None else {"address_policy": policy}
-    async with registry(time, None, **policies) as made:
+    parts = {"address_policy": policy, "outgoing": outgoing}
+    chosen_parts = {name: part for name, part in parts.items() if part is not None}
+    async with registry(time, None, **chosen_parts) as made:
         handler = made.create_handler(destination("Kafka", url, **chosen))
         try:
             yield handler
@@ -481,6 +500,47 @@ async def test_closing_under_way_leaves_no_task(fake_time: FakeTime) -> None:
             await asyncio.sleep(0)
         assert len(asyncio.all_tasks() & before) <= 2
         assert attempt.told == []
+
+
+async def test_the_time_of_an_attempt_does_not_run_while_it_waits_for_a_connection(
+    fake_time: FakeTime,
+) -> None:
+    outgoing, slot = OutgoingConnections(1), Slot()
+    assert outgoing.take(slot)
+    async with (
+        broking() as broker,
+        handling(fake_time, broker.url, outgoing=outgoing, timeout_seconds=5.0) as handler,
+    ):
+        told: list[DeliveryOutcome] = []
+        handler.deliver(delivery(), told.append)
+        await until(lambda: outgoing.is_crowded)
+        for _ in range(10):
+            fake_time.advance(2.0)
+            await turns()
+        assert told == []
+        # The broker that names the leaders leads: one connection does for both.
+        broker.leaders = [("localhost", broker.port)]
+        outgoing.give(slot)
+        await until(lambda: bool(told))
+    assert results(told) == [SUCCESS]
+
+
+async def test_an_attempt_that_waits_for_a_connection_can_be_closed(fake_time: FakeTime) -> None:
+    outgoing, slot = OutgoingConnections(1), Slot()
+    assert outgoing.take(slot)
+    told: list[DeliveryOutcome] = []
+    async with (
+        broking() as broker,
+        handling(fake_time, broker.url, outgoing=outgoing) as handler,
+    ):
+        handler.deliver(delivery(), told.append)
+        await until(lambda: outgoing.is_crowded)
+        handler.close()
+        await turns()
+        assert not outgoing.is_crowded
+        fake_time.advance(3 * AMPLE)
+        await turns()
+    assert told == []
 
 
 # TLS and authentication.

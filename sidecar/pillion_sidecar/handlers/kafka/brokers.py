@@ -12,11 +12,12 @@ from pillion_sidecar.handlers.coroutine import Progress
 from pillion_sidecar.handlers.errors import HandlerError, InvalidDestinationError
 from pillion_sidecar.handlers.kafka.wire import Authentication, KafkaWire
 from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.transport.sender import Waits
 from pillion_sidecar.handlers.transport.target import NetworkTarget
 from pillion_sidecar.handlers.transport.wire import NewWire, RequestWire, WireOwner
 
 #: Makes the sender for a target, with wires of a kind. Raises InvalidDestinationError.
-NewSender = Callable[[NetworkTarget, NewWire], Sender]
+NewSender = Callable[[NetworkTarget, NewWire, Waits], Sender]
 _is_host = whole(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
 _is_loopback = whole(LOOPBACK)
 
@@ -44,13 +45,14 @@ class Broker:
         self._name = f"broker {target.host} port {target.port}" if is_shown else "a broker"
         self._authentication = authentication
         self._progress: Progress | None = None
-        self._sender = new_sender(target, self._new_wire)
+        self._has_records = False
+        self._sender = new_sender(target, self._new_wire, self._wait)
 
-    async def ask(self, request: bytes, progress: Progress | None = None) -> bytes:
-        """Return the answer. ``progress``: of an attempt whose records the request has. Raises
+    async def ask(self, request: bytes, progress: Progress, *, has_records: bool = False) -> bytes:
+        """Return the answer. ``has_records``: the request has those of the attempt. Raises
         NoAnswerError."""
-        self._progress = progress
-        if progress is not None:
+        self._progress, self._has_records = progress, has_records
+        if has_records:
             progress.doing = f"waiting for {self._name}"
         exchange = _Exchange(asyncio.get_running_loop().create_future())
         self._sender.send(request, exchange)
@@ -77,8 +79,12 @@ class Broker:
             owner=owner, authentication=self._authentication(), handed_over=self._hand_over
         )
 
-    def _hand_over(self) -> None:
+    def _wait(self, waits: bool) -> None:
         if self._progress is not None:
+            self._progress.wait(waits)
+
+    def _hand_over(self) -> None:
+        if self._progress is not None and self._has_records:
             self._progress.is_handed_over = True
 
 
@@ -123,7 +129,7 @@ class Brokers:
             broker = self._brokers[host, port] = self._new_broker(target)
         return broker
 
-    async def ask_any(self, request: bytes) -> bytes:
+    async def ask_any(self, request: bytes, progress: Progress) -> bytes:
         """Ask the named brokers in turn. Raises NoAnswerError if none answers."""
         failures = []
         for _ in range(len(self._named)):
@@ -131,7 +137,7 @@ class Brokers:
             # If it hangs, the next attempt begins with another one.
             self._named.rotate(-1)
             try:
-                answer = await self.at(host, port).ask(request)
+                answer = await self.at(host, port).ask(request, progress)
             except NoAnswerError as error:
                 failures.append(error.failure)
                 if error.failure.hold is HoldCause.CREDENTIALS:

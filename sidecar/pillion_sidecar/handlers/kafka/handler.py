@@ -17,6 +17,7 @@ from pillion_sidecar.handlers.kafka.producer import SEPARATOR, Producer
 from pillion_sidecar.handlers.kafka.wire import Authentication
 from pillion_sidecar.handlers.libraries import load
 from pillion_sidecar.handlers.transport.exchange import Sender
+from pillion_sidecar.handlers.transport.sender import Waits
 from pillion_sidecar.handlers.transport.target import NetworkTarget, parse_network_target
 from pillion_sidecar.handlers.transport.wire import NewWire
 from pillion_sidecar.indication import Indication, Selection
@@ -104,8 +105,8 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
     # It checks them too.
     is_secret = bool(authorization(destination.credentials))
 
-    def new_sender(target: NetworkTarget, new_wire: NewWire) -> Sender:
-        return context.sender(destination, target, new_wire=new_wire)
+    def new_sender(target: NetworkTarget, new_wire: NewWire, waits: Waits) -> Sender:
+        return context.sender(destination, target, new_wire=new_wire, waits=waits)
 
     new_broker: Callable[[NetworkTarget], Broker] = partial(
         Broker,

@@ -149,7 +149,7 @@ class Producer:
         if self._leaders is not None and now - self._asked_at < REFRESH_SECONDS:
             return self._leaders
         progress.doing = f"asking for the leaders of topic {self._topic}"
-        answer = await self._brokers.ask_any(self._codec.metadata_request(self._topic))
+        answer = await self._brokers.ask_any(self._codec.metadata_request(self._topic), progress)
         found = self._codec.read_leaders(answer, self._topic)
         if found.code != Code.NONE:
             raise _TopicError(outcome_of(found.code, self._topic))
@@ -219,7 +219,7 @@ class Producer:
         request = self._codec.produce_request(
             self._topic, encoded, acks=self._options.acks, timeout=self._timeout
         )
-        answer = await broker.ask(request, progress)
+        answer = await broker.ask(request, progress, has_records=True)
         codes: Mapping[int, int] = self._codec.read_produced(answer, self._topic)
         return codes
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.schema.listener import TLSOptions
@@ -35,6 +35,11 @@ OVERDUE_TIMES = 10
 LEAST_OVERDUE_SECONDS = 5.0
 # Timers may fire this much early.
 _SLACK = 0.001
+
+
+#: Told True when a request begins to wait until it may open a connection, and False when it ends.
+#: Meanwhile, its time does not run.
+Waits: TypeAlias = Callable[[bool], None]
 
 
 class Connect(Protocol):
@@ -72,7 +77,7 @@ class Channel:
         "_body_by", "_body_of", "_body_timer",
         "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_new_wire", "_opening",
         "_outgoing", "_queued", "_released", "_request", "_reused", "_stage",
-        "_timeout", "_timer", "_timers", "_times", "_wire",
+        "_timeout", "_timer", "_timers", "_times", "_waits", "_wire",
     )  # fmt: skip
 
     def __init__(
@@ -87,9 +92,11 @@ class Channel:
         released: Callable[["Channel"], None],
         outgoing: OutgoingConnections,
         times: AnswerTimes,
+        waits: Waits | None,
     ) -> None:
         """``times``: shared by all slots of the destination."""
         self._outgoing = outgoing
+        self._waits = waits
         self._times = times
         self._queued = False
         self._connector = connector
@@ -172,7 +179,7 @@ class Channel:
         self._abandon(f"{reason}, since the limit of open files is low", preempted=True)
 
     def admitted(self) -> None:
-        self._queued = False
+        self._queue(False)
         # The attempt's time begins only now.
         self._deadline = self._clock.monotonic() + self._timeout
         self._open_now()
@@ -229,7 +236,13 @@ class Channel:
         if self._outgoing.take(self):
             self._open_now()
         else:
-            self._queued = True
+            self._queue(True)
+
+    def _queue(self, queued: bool) -> None:
+        if queued is not self._queued:
+            self._queued = queued
+            if self._waits is not None:
+                self._waits(queued)
 
     def _open_now(self) -> None:
         self._stage = "connecting"
@@ -261,7 +274,7 @@ class Channel:
     def _wait_for_descriptor(self) -> None:
         """No descriptor is left: not the destination's fault, and no attempt."""
         self._forget_wire()
-        self._queued = True
+        self._queue(True)
         self._timers.call_later(SHORTAGE_SECONDS, self._try_again)
 
     def _try_again(self) -> None:
@@ -291,7 +304,7 @@ class Channel:
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
-        self._queued = False
+        self._queue(False)
         wire = self._wire
         self._forget_wire()
         if wire is not None:
@@ -342,6 +355,7 @@ class PooledSender:
         timeout: float,
         idle_seconds: float = IDLE_SECONDS,
         outgoing: OutgoingConnections | None = None,
+        waits: Waits | None = None,
     ) -> None:
         """``outgoing``: the connections of all destinations; None: no limit."""
         self._channels: list[Channel] = []
@@ -358,6 +372,7 @@ class PooledSender:
             released=self._free.append,
             outgoing=outgoing or OutgoingConnections(),
             times=AnswerTimes(),
+            waits=waits,
         )
 
     def send(self, request: bytes, exchange: Exchange, spent: float = 0.0) -> None:
@@ -456,7 +471,14 @@ class SharedParts:
             target=target, listener=listener, to_proxy=to_proxy, proxy=proxy, pace=self.pace
         )
 
-    def sender(self, connector: Connect, *, new_wire: NewWire, timeout: float) -> PooledSender:
+    def sender(
+        self,
+        connector: Connect,
+        *,
+        new_wire: NewWire,
+        timeout: float,
+        waits: Waits | None = None,
+    ) -> PooledSender:
         """``timeout``: seconds for one exchange."""
         return PooledSender(
             connector=connector,
@@ -466,4 +488,5 @@ class SharedParts:
             timeout=timeout,
             idle_seconds=self.idle_seconds,
             outgoing=self.outgoing,
+            waits=waits,
         )
