@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -349,6 +350,41 @@ async def test_a_certificate_of_another_name_is_an_error(
     assert "certificate" in outcome.detail
     assert "subjectAltName" in outcome.detail
     assert server.messages == []
+
+
+def refuse_clients(listening: socket.socket, tls: ssl.SSLContext, from_the_start: bool) -> None:
+    """Require a certificate. In a thread, since servers of asyncio close without an alert."""
+    connection, _ = listening.accept()
+    with connection, connection.makefile("rwb", buffering=0) as lines:
+        if not from_the_start:
+            for answer in (b"220 a\r\n", b"250-a\r\n250 STARTTLS\r\n", b"220 go\r\n"):
+                lines.write(answer)
+                if b"go" not in answer:
+                    lines.readline()
+        with suppress(ssl.SSLError), tls.wrap_socket(connection, server_side=True):
+            pass
+
+
+@pytest.mark.parametrize("from_the_start", [False, True])
+async def test_a_refusal_after_the_handshake_names_its_cause(
+    fake_time: FakeTime, authority: trustme.CA, from_the_start: bool
+) -> None:
+    given = {"options": ENCRYPTED, "tls": trusting(authority)}
+    tls = server_tls(authority, "localhost")
+    # TLS 1.3 tells only after the handshake that a client needs a certificate.
+    tls.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(tls)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        scheme = "smtps" if from_the_start else "smtp"
+        url = f"{scheme}://localhost:{listening.getsockname()[1]}"
+        refusing = asyncio.create_task(
+            asyncio.to_thread(refuse_clients, listening, tls, from_the_start)
+        )
+        async with handling(fake_time, url, **given) as handler:
+            outcome = await told(handler, fake_time)
+        await refusing
+    assert outcome.result is DeliveryResult.ERROR
+    assert "certificate required while waiting for" in outcome.detail
 
 
 # Connections.

@@ -7,7 +7,7 @@ import ipaddress
 import re
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.config.schema.listener import Credentials
@@ -16,7 +16,7 @@ from pillion_sidecar.handlers.errors import ConnectError
 from pillion_sidecar.handlers.libraries import load
 from pillion_sidecar.handlers.transport.connector import Upgrade
 from pillion_sidecar.handlers.transport.exchange import Failure
-from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner
+from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner, loss_reason
 from pillion_sidecar.protocols.smtp import StartTLS
 
 if TYPE_CHECKING:
@@ -62,7 +62,17 @@ class _FailedError(Exception):
 class SMTPWire(RequestWire, asyncio.Protocol):
     """The owner's answer is that to the content of the message."""
 
-    __slots__ = ("_doing", "_envelope", "_extensions", "_is_ready", "_smtp", "_task", "_written")
+    peer: ClassVar[str] = "the server"
+    __slots__ = (
+        "_doing",
+        "_envelope",
+        "_extensions",
+        "_is_ready",
+        "_loss",
+        "_smtp",
+        "_task",
+        "_written",
+    )
 
     def __init__(self, *, owner: WireOwner, envelope: Envelope) -> None:
         super().__init__(owner)
@@ -75,6 +85,8 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         #: The content is written to its end.
         self._written = False
         self._doing = "waiting for the greeting"
+        #: Why the connection is lost, once it is.
+        self._loss = self._closed
 
     # Calls by the owner.
 
@@ -115,6 +127,10 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         self._idle_ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError):
+            # TLS 1.3 tells only after the handshake that the client is refused. The library's error
+            # does not tell it.
+            self._loss = loss_reason(exc)
         if self._smtp is not None:
             self._smtp.connection_lost(exc)
         self._idle_ended()
@@ -135,12 +151,8 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         except ConnectError as error:
             self._fail(str(error))
             return
-        except ssl.SSLError as error:
-            # TLS 1.3 tells only after the handshake that the client is refused.
-            self._fail(f"TLS: {(error.reason or 'error').replace('_', ' ').lower()}")
-            return
         except OSError:
-            self._fail(f"the server closed the connection while {self._doing}", untaken=True)
+            self._fail(f"{self._loss} while {self._doing}", untaken=True)
             return
         except Exception as error:  # noqa: BLE001 - the attempt must not hang
             # The library raises for an answer that is none.
@@ -170,7 +182,7 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         has_tls = self._transport is not None and _has_tls(self._transport)
         if self._written and (self._flushed or has_tls):
             return Failure(
-                DeliveryResult.POST_DELIVERY_ERROR, f"{detail}; the server may have the message"
+                DeliveryResult.POST_DELIVERY_ERROR, f"{detail}; {self.peer} may have the message"
             )
         return Failure(DeliveryResult.ERROR, detail, hold=hold)
 
