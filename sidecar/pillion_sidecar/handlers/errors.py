@@ -24,3 +24,11 @@ class ConnectError(HandlerError):
 
 class DescriptorShortageError(HandlerError):
     """The process or the machine has no free descriptor."""
+
+
+def described(error: Exception) -> str:
+    """Return what an error is, in words, for an outcome."""
+    if isinstance(error, OSError):
+        timed_out = "the system gave it up" if isinstance(error, TimeoutError) else ""
+        return error.strerror or timed_out or "the connection broke"
+    return f"a fault of the deliverer ({type(error).__name__})"

@@ -1,4 +1,4 @@
-"""Removes credentials from listeners' answers before logs, queues and conditions show them. If the
+"""Removes credentials from answers before logs, queues and conditions show them. If the
 URL is a credential, nothing of an answer is shown: it may quote it in too many ways."""
 
 import base64
@@ -17,7 +17,26 @@ QUOTATION = 8
 #: Shorter ones occur in any text by chance.
 SHORTEST = 4
 _QUOTES = "the listener's answer quotes this destination's credentials, so it is not shown"
+_OF_PROXY = 407
 _MAY_QUOTE = "the listener's answer may quote the URL, which is in a Secret, so it is not shown"
+
+
+class Quotations:
+    """Finds quotations of credentials."""
+
+    def __init__(self, credentials: Iterable[Credentials | None]) -> None:
+        self._quotations = frozenset(
+            text for one in credentials if one is not None for text in _quotations(one)
+        )
+        self._lengths = {len(quotation) for quotation in self._quotations}
+
+    def are_in(self, text: str) -> bool:
+        text = text.lower()
+        return any(
+            text[start : start + length] in self._quotations
+            for length in self._lengths
+            for start in range(len(text) - length + 1)
+        )
 
 
 class DiscreetHandler:
@@ -36,10 +55,7 @@ class DiscreetHandler:
         self._tokens = tokens
         self._handler = handler
         self._url_is_secret = url_is_secret
-        self._quotations = frozenset(
-            text for one in credentials if one is not None for text in _quotations(one)
-        )
-        self._lengths = {len(quotation) for quotation in self._quotations}
+        self._quotations = Quotations(credentials)
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         self._handler.deliver(delivery, lambda outcome: done(self._discreet(outcome)))
@@ -54,18 +70,11 @@ class DiscreetHandler:
         detail, status = outcome.detail, "" if outcome.status is None else f"HTTP {outcome.status}"
         if detail in ("", status):
             return outcome
-        if self._url_is_secret and status:
+        if self._url_is_secret and status and outcome.status != _OF_PROXY:
             return replace(outcome, detail=f"{status}: {_MAY_QUOTE}")
-        if self._quotes(detail.lower()) or self._quotes_token(detail):
+        if self._quotations.are_in(detail) or self._quotes_token(detail):
             return replace(outcome, detail=f"{status}: {_QUOTES}" if status else _QUOTES)
         return outcome
-
-    def _quotes(self, text: str) -> bool:
-        return any(
-            text[start : start + length] in self._quotations
-            for length in self._lengths
-            for start in range(len(text) - length + 1)
-        )
 
     def _quotes_token(self, text: str) -> bool:
         for token in self._tokens():

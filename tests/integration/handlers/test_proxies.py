@@ -297,7 +297,7 @@ async def test_an_answer_that_quotes_the_proxys_credentials_is_not_shown(
         given = behind(f"http://{PUBLIC}/", proxy.url.rstrip("/"), "Webhook", login=LOGIN)
         told = await outcome(handlers, fake_time, given)
     assert told.hold is HoldCause.CREDENTIALS
-    assert told.detail.startswith("HTTP 407: the listener's answer quotes")
+    assert told.detail == "the proxy refuses the credentials (HTTP 407)"
 
 
 async def test_a_token_is_asked_for_through_the_proxy(

@@ -462,7 +462,8 @@ async def test_a_message_beyond_the_servers_size_is_not_sent(fake_time: FakeTime
     async with serving(size=500) as server, handling(fake_time, server.url) as handler:
         outcome = await told(handler, fake_time)
     assert outcome.refuses_indication
-    assert "the server takes at most 500 bytes" in outcome.detail
+    assert outcome.detail.startswith("the message has ")
+    assert outcome.detail.endswith(" bytes, and the server takes 500")
 
 
 # A server that is told line by line.

@@ -327,3 +327,4 @@ def test_no_outcome_quotes_the_clients_secret(
     (told,) = outcomes
     assert told.hold is HoldCause.CREDENTIALS
     assert "planted" not in told.detail
+    assert "gave no token: HTTP 401: the token endpoint's answer quotes" in told.detail

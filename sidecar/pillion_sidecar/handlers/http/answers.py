@@ -7,6 +7,7 @@ from email.utils import parsedate_to_datetime
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.transport.exchange import Headers, shown
+from pillion_sidecar.handlers.transport.proxy import refusal
 
 #: Maximum bytes of an answer's body.
 BODY_LIMIT = 64 * 1024
@@ -72,6 +73,11 @@ def status_outcome(
 ) -> DeliveryOutcome:
     """The outcome of a status other than 2xx: always retried; ``INDICATION_REFUSED`` are about the
     indication. ``body``: the listener's reason."""
+    if status == 407:
+        # Only a proxy answers so (RFC 9110 15.5.8).
+        return DeliveryOutcome(
+            DeliveryResult.FATAL_ERROR, refusal(status), status, hold=HoldCause.CREDENTIALS
+        )
     detail = f"HTTP {status}"
     if 300 <= status < 400:
         location = field(headers, b"location")
@@ -82,11 +88,6 @@ def status_outcome(
         reasons.append(shown(body))
     if reasons:
         detail += ": " + ", ".join(reasons)
-    if status == 407:
-        # Only a proxy answers so (RFC 9110 15.5.8).
-        return DeliveryOutcome(
-            DeliveryResult.FATAL_ERROR, detail, status, hold=HoldCause.CREDENTIALS
-        )
     wait = retry_after(headers, clock.time()) if status in (429, 503) else None
     return DeliveryOutcome(
         DeliveryResult.ERROR,

@@ -21,6 +21,7 @@ from pillion_sidecar.handlers.authorization import AuthorizationError, Tell
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.http.answers import Reading
 from pillion_sidecar.handlers.http.wire import http_wires
+from pillion_sidecar.handlers.redaction import Quotations
 from pillion_sidecar.handlers.transport.connector import AddressCheck
 from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender
 from pillion_sidecar.handlers.transport.proxy import through
@@ -55,6 +56,7 @@ _REFUSALS = frozenset(
     )
 )
 _MOST_SHOWN = 200
+_QUOTES = "the token endpoint's answer quotes the client's secret, so it is not shown"
 
 
 class TokenSource:
@@ -65,6 +67,7 @@ class TokenSource:
         #: The current token and the one before.
         self.tokens: tuple[str, ...] = ()
         self._request = token_request(client, target)
+        self._secrets = Quotations([Credentials(oauth2=client)])
         self._sender = sender
         self._clock = clock
         self._line = b""
@@ -117,7 +120,10 @@ class TokenSource:
         try:
             token, lifetime = read_answer(status, body)
         except AuthorizationError as error:
-            self._tell(AuthorizationError(f"{self.place} gave no token: {error}", hold=error.hold))
+            text = str(error)
+            if self._secrets.are_in(text):
+                text = f"HTTP {status}: {_QUOTES}"
+            self._tell(AuthorizationError(f"{self.place} gave no token: {text}", hold=error.hold))
             return
         self.tokens = (token, *self.tokens[:1])
         self._line = b"Authorization: Bearer %b\r\n" % token.encode("ascii")

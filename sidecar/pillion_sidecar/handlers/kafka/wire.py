@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import ClassVar, TypeAlias
 
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
-from pillion_sidecar.handlers.errors import HandlerError
+from pillion_sidecar.handlers.errors import HandlerError, described
 from pillion_sidecar.handlers.transport.exchange import Failure
 from pillion_sidecar.handlers.transport.wire import RequestWire, WireOwner, has_ended
 
@@ -110,7 +110,7 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         except AnswerError as error:
             failure = Failure(DeliveryResult.ERROR, str(error))
         except Exception as error:  # noqa: BLE001 - a task ends here, and its attempt must not hang
-            detail = f"the authentication failed: {type(error).__name__}"
+            detail = f"the authentication failed: {described(error)}"
             failure = Failure(DeliveryResult.ERROR, detail)
         else:
             self._step = None

@@ -135,8 +135,8 @@ class _Attempt:
         if status < 300:
             self._done(_SUCCESS)
             return
-        detail = f"the message was answered by {body.decode()}"
-        self._done(DeliveryOutcome(DeliveryResult.ERROR, detail, refuses_indication=status >= 500))
+        refuses = status >= 500
+        self._done(DeliveryOutcome(DeliveryResult.ERROR, body.decode(), refuses_indication=refuses))
 
     def failed(self, failure: Failure) -> None:
         self._done(failure)

@@ -154,9 +154,9 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         except OSError:
             self._fail(f"{self._loss} while {self._doing}", untaken=True)
             return
-        except Exception as error:  # noqa: BLE001 - the attempt must not hang
+        except Exception:  # noqa: BLE001 - the attempt must not hang
             # The library raises for an answer that is none.
-            self._fail(f"no valid answer while {self._doing} ({type(error).__name__})")
+            self._fail(f"no valid answer while {self._doing}")
             return
         owner, transport = self._owner, self._transport
         if owner is None or transport is None:
@@ -196,7 +196,8 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         assert smtp is not None
         size = self._extensions.get("SIZE", "")
         if size.isdigit() and 0 < int(size[:18]) < len(message):
-            return TOO_LARGE, f"the server takes at most {int(size[:18])} bytes"
+            most = int(size[:18])
+            return TOO_LARGE, f"the message has {len(message)} bytes, and the server takes {most}"
         envelope = self._envelope
         await self._expect(250, "MAIL", f"FROM:<{envelope.sender}>", of="the sender")
         for recipient in envelope.recipients:
@@ -211,7 +212,7 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         if answer.code >= 500 and _ABOUT_ALL.match(answer.message):
             self._written = False
             raise self._refusal(answer, "the message was", hold=HoldCause.DESTINATION)
-        return answer.code, self._shown(answer)
+        return answer.code, f"the message was answered by {self._shown(answer)}"
 
     # Opening.
 

@@ -25,6 +25,7 @@ from pillion_sidecar.handlers.errors import (
     ConnectError,
     DescriptorShortageError,
     InvalidDestinationError,
+    described,
 )
 from pillion_sidecar.handlers.resolver import ResolutionError
 from pillion_sidecar.handlers.transport.target import NetworkTarget
@@ -198,7 +199,7 @@ class Connector:
             if not self._discreet:
                 raise
             # Its text may quote anything.
-            raise ConnectError(f"could not connect: {type(error).__name__}") from None
+            raise ConnectError(f"could not connect: {described(error)}") from None
 
     async def permitted(self, stage: Callable[[str], None]) -> Sequence[str]:
         """Return the target's addresses that may be connected to, at least one. Raises

@@ -15,6 +15,7 @@ from pillion_sidecar.handlers.errors import (
     ConnectError,
     DescriptorShortageError,
     InvalidDestinationError,
+    described,
 )
 from pillion_sidecar.handlers.transport.connector import Connector, OpeningPace
 from pillion_sidecar.handlers.transport.exchange import HEAD_LIMIT
@@ -24,7 +25,13 @@ _END = b"\r\n\r\n"
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 #: tinyproxy answers wrong credentials with 401.
 _UNAUTHORIZED = (401, 407)
-_REFUSED = "the proxy does not accept the credentials"
+
+
+def refusal(status: int) -> str:
+    """What the proxy says of its credentials."""
+    return f"the proxy refuses the credentials (HTTP {status})"
+
+
 _LISTENER = "the listener behind the proxy"
 
 
@@ -90,7 +97,7 @@ class ProxyConnector:
         except (ConnectError, DescriptorShortageError):
             raise
         except Exception as error:  # noqa: BLE001 - its text may quote anything
-            raise ConnectError(f"could not connect: {type(error).__name__}") from None
+            raise ConnectError(f"could not connect: {described(error)}") from None
 
     async def _open(self, stage: Callable[[str], None]) -> socket.socket:
         def staged(text: str) -> None:
@@ -138,7 +145,7 @@ class ProxyConnector:
             raise ConnectError("the proxy's answer is not HTTP/1.1")
         status = int(found[1])
         if status in _UNAUTHORIZED:
-            raise ConnectError(f"HTTP {status}: {_REFUSED}", hold=HoldCause.CREDENTIALS)
+            raise ConnectError(refusal(status), hold=HoldCause.CREDENTIALS)
         if not 200 <= status < 300:
             raise ConnectError(f"the proxy makes no connection to the listener: HTTP {status}")
         if head.partition(_END)[2]:

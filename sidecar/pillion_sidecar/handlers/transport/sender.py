@@ -10,7 +10,7 @@ from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.config.schema.proxy import Proxy
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError
+from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError, described
 from pillion_sidecar.handlers.transport.connector import (
     NAME_ADVICE,
     AddressCheck,
@@ -260,7 +260,7 @@ class Channel:
         except ConnectError as error:
             failure = Failure(DeliveryResult.ERROR, str(error), hold=error.hold)
         except Exception as error:  # noqa: BLE001 - a task ends here, and its attempt must not hang
-            failure = Failure(DeliveryResult.ERROR, f"could not connect: {error!r}")
+            failure = Failure(DeliveryResult.ERROR, f"could not connect: {described(error)}")
         else:
             return
         wire.close()
