@@ -208,6 +208,8 @@ class Dispatcher:
             # The previous one is settled first.
             self._call_soon(partial(self._done, queue, entry, began, outcome))
             return
+        # What holds a destination may be what was changed meanwhile: it is tried anew, at once.
+        is_outdated = outcome.hold is not None and queue.is_outdated(entry)
         if not queue.complete(entry):
             return
         seconds = self._clock.monotonic() - began
@@ -237,6 +239,8 @@ class Dispatcher:
                 self._recover(queue, now)
             self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
             self._settlements.settle(queue, entry, None)
+        elif is_outdated:
+            self._put_back(queue, entry, cancelled=cancelled)
         else:
             self._conclude_failure(queue, entry, outcome, began_at=began, cancelled=cancelled)
         self.arrange(queue)

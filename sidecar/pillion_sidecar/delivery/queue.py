@@ -457,6 +457,10 @@ class DestinationQueue:
             self.handler.close()
         self.handler = handler
 
+    def is_outdated(self, entry: QueueEntry) -> bool:
+        """Whether the attempt under way is of a handler that was replaced since."""
+        return any(entry in in_flight for _, in_flight in self._retiring)
+
     def complete(self, entry: QueueEntry) -> bool:
         """Remove an entry from flight; False if it was abandoned."""
         if entry not in self.in_flight:

@@ -89,6 +89,39 @@ def test_a_change_of_configuration_is_tried_at_once(deliverer, caplog):
     assert len(events(caplog, "destination-released")) == 1
 
 
+def test_a_change_during_an_attempt_is_tried_at_once(deliverer, caplog):
+    caplog.set_level(logging.INFO)
+    held(deliverer, "a", "b")
+    before = deliverer.handlers["ops"]
+    before.answer = None
+    deliverer.advance(HOLD_RETRY_SECONDS)
+    deliverer.answer = SUCCESS
+    deliverer.apply([destination("ops", timeout_seconds=5.0)])
+    # The attempt with the former configuration ends only now.
+    before.held.popleft()(HELD)
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a", "b"]
+    assert before.closed
+    assert len(events(caplog, "destination-held")) == 1
+    assert deliverer.queue("ops").health.hold is None
+
+
+def test_an_attempt_before_a_change_does_not_hold(deliverer, caplog):
+    caplog.set_level(logging.INFO)
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    before = deliverer.handlers["ops"]
+    deliverer.answer = HELD
+    deliverer.apply([destination("ops", timeout_seconds=5.0)])
+    before.held.popleft()(REFUSED_ADDRESS)
+    deliverer.run()
+    (began,) = events(caplog, "destination-held")
+    assert began.cause == HELD.hold.value
+    assert [one.attempt for one in deliverer.handlers["ops"].attempts] == [1]
+
+
 def test_a_change_that_mends_nothing_goes_on_with_the_same_hold(deliverer, caplog):
     held(deliverer, "a")
     deliverer.advance(HOUR)

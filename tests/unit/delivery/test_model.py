@@ -305,6 +305,9 @@ class DeliveryModel(RuleBasedStateMachine):
                 assert entry.indication.identifier is not None
                 self.delivered[entry.indication.identifier, queue.name] += 1
                 books.not_before = None
+            elif outcome.hold is not None and attempt.handler is not queue.handler:
+                # Of a handler that was replaced.
+                pass
             elif outcome.hold is not None and not queue.draining:
                 books.not_before = self.time.monotonic() + HOLD_RETRY_SECONDS
             elif outcome.result is not DeliveryResult.FATAL_ERROR or outcome.hold is not None:
