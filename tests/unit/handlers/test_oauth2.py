@@ -1,5 +1,6 @@
 """Tokens of OAuth 2.0: what is asked, what is kept for how long, and what is told."""
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -15,6 +16,7 @@ from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.http.oauth2 import (
     LEAST_AGE,
     LONGEST_LIFETIME,
+    REFUSED_SECONDS,
     USUAL_LIFETIME,
     OAuth2Authorizer,
     TokenSource,
@@ -175,8 +177,8 @@ def test_a_token_that_is_refused_is_replaced_unless_it_is_new(
         (302, {}, False),
     ],
 )
-def test_a_refusal_is_named_and_the_clients_own_fault_holds(
-    endpoint: Endpoint, status: int, given: dict[str, Any], hold: bool
+async def test_a_refusal_is_named_and_the_clients_own_fault_holds(
+    endpoint: Endpoint, fake_time: FakeTime, status: int, given: dict[str, Any], hold: bool
 ) -> None:
     told: Told = []
     endpoint.authorizer().ask(told.append)
@@ -184,16 +186,42 @@ def test_a_refusal_is_named_and_the_clients_own_fault_holds(
     (error,) = told
     assert isinstance(error, AuthorizationError)
     texts = [one for one in given.values() if isinstance(one, str)]
-    assert str(error) == ": ".join([f"id.example gave no token: HTTP {status}", *texts])
+    pause = "; it is asked again after 300 s" if hold else ""
+    assert str(error) == ": ".join([f"id.example gave no token: HTTP {status}", *texts]) + pause
     assert error.outcome == (
         DeliveryOutcome(DeliveryResult.FATAL_ERROR, str(error), hold=HoldCause.CREDENTIALS)
         if hold
         else DeliveryOutcome(DeliveryResult.ERROR, str(error), spends_attempt=False)
     )
+    asked = len(endpoint.sender.sent)
+    if hold:
+        # Nobody asks again for a while.
+        fake_time.advance(REFUSED_SECONDS - 1)
+        endpoint.authorizer().ask(told.append)
+        assert len(told) == 1
+        await asyncio.sleep(0)
+        assert str(told.pop()) == str(error)
+        assert len(endpoint.sender.sent) == asked
+        fake_time.advance(1)
     # The next one asks again.
     endpoint.authorizer().ask(told.append)
+    assert len(endpoint.sender.sent) == asked + 1
     endpoint.answer()
     assert told[1] == line("t0ken")
+
+
+@pytest.mark.parametrize(("kind", "holds"), [("BEARER", False), ("DPoP", True), (1, True)])
+def test_only_a_bearer_token_can_be_sent(endpoint: Endpoint, kind: object, holds: bool) -> None:
+    told: Told = []
+    endpoint.authorizer().ask(told.append)
+    endpoint.answer(token_type=kind)
+    (found,) = told
+    if not holds:
+        assert found == line("t0ken")
+        return
+    assert isinstance(found, AuthorizationError)
+    assert found.hold is HoldCause.CREDENTIALS
+    assert f"its token_type is {kind}, and only Bearer can be sent" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Bearer tokens from a token endpoint: the client credentials grant of OAuth 2.0 (RFC 6749 4.4)."""
 
+import asyncio
 import base64
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,6 +39,9 @@ MARGIN_SECONDS, MARGIN_SHARE = 60.0, 0.1
 #: A token that is younger, in seconds, is not replaced when a listener refuses it: another one
 #: would be refused, too.
 LEAST_AGE = 10.0
+#: Seconds without a request after the client was refused: endpoints lock clients for repeated ones.
+#: Changed credentials have a source of their own, which asks at once.
+REFUSED_SECONDS = 300.0
 #: Maximum characters of a token; more would not fit into the head that servers accept.
 LONGEST_TOKEN = 16 * 1024
 ANSWER = Reading(body=64 * 1024, errors=True)
@@ -73,6 +77,8 @@ class TokenSource:
         self._line = b""
         #: ``Clock.monotonic()``.
         self._obtained_at = self._valid_until = 0.0
+        #: The client was refused, and until when nothing is asked.
+        self._refusal: tuple[AuthorizationError, float] | None = None
         self._asking: list[Tell] = []
         self._users: set[object] = set()
 
@@ -88,6 +94,9 @@ class TokenSource:
         line = self.line
         if line is not None:
             tell(line)
+            return
+        if self._refusal is not None and self._clock.monotonic() < self._refusal[1]:
+            asyncio.get_running_loop().call_soon(tell, self._refusal[0])
             return
         self._asking.append(tell)
         if len(self._asking) == 1:
@@ -123,7 +132,13 @@ class TokenSource:
             text = str(error)
             if self._secrets.are_in(text):
                 text = f"HTTP {status}: {_QUOTES}"
-            self._tell(AuthorizationError(f"{self.place} gave no token: {text}", hold=error.hold))
+            text = f"{self.place} gave no token: {text}"
+            if error.hold is not None:
+                text = f"{text}; it is asked again after {REFUSED_SECONDS:.0f} s"
+            told = AuthorizationError(text, hold=error.hold)
+            if told.hold is not None:
+                self._refusal = told, self._clock.monotonic() + REFUSED_SECONDS
+            self._tell(told)
             return
         self.tokens = (token, *self.tokens[:1])
         self._line = b"Authorization: Bearer %b\r\n" % token.encode("ascii")
@@ -181,7 +196,11 @@ def read_answer(status: int, body: bytes) -> tuple[str, float]:
     if len(token) > LONGEST_TOKEN:
         raise AuthorizationError(f"its token is longer than {LONGEST_TOKEN:,} characters")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise AuthorizationError("its token is no bearer token", hold=HoldCause.CREDENTIALS)
+        # RFC 6749 7.1: a client must not use a token of a type that it does not know.
+        shown = one_line(str(kind), _MOST_SHOWN)
+        raise AuthorizationError(
+            f"its token_type is {shown}, and only Bearer can be sent", hold=HoldCause.CREDENTIALS
+        )
     return token, _lifetime(answer.get("expires_in"))
 
 
