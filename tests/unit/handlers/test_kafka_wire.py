@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.kafka.wire import Authentication, KafkaWire
+from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
+from pillion_sidecar.handlers.kafka.wire import Authentication, AuthenticationError, KafkaWire
 from pillion_sidecar.handlers.transport.exchange import Failure, Headers
 from pillion_sidecar.handlers.transport.wire import RequestWire
 from support.broker_tests import until
@@ -71,6 +71,34 @@ async def test_an_authentication_computes_in_threads() -> None:
         writer.close()
     assert threading.main_thread() not in threads
     assert len(threads) == 2
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_refusal_is_told_although_the_broker_closes_behind_it(refuses: bool) -> None:
+    goes_on = threading.Event()
+
+    def steps() -> Authentication:
+        yield b"first"
+        goes_on.wait(60)
+        if refuses:
+            raise AuthenticationError("the password is wrong")
+
+    wire, owner, server, reader, writer = await _opened(steps())
+    async with server:
+        wire.send(b"request")
+        await reader.readexactly(5)
+        writer.write(_frame(b"refused"))
+        writer.close()
+        await until(lambda: wire._why is not None)
+        assert owner.losses == []
+        goes_on.set()
+        await until(lambda: bool(owner.losses))
+    (failure,) = owner.losses
+    assert failure is not None
+    hold = HoldCause.CREDENTIALS if refuses else None
+    told = "the password is wrong" if refuses else "closed the connection during the authentication"
+    assert failure.hold is hold
+    assert told in failure.detail
 
 
 @pytest.mark.parametrize("closes", [False, True])

@@ -32,7 +32,7 @@ Authentication: TypeAlias = Generator[bytes, bytes, None]
 
 class KafkaWire(RequestWire, asyncio.Protocol):
     peer: ClassVar[str] = "the broker"
-    __slots__ = ("_authentication", "_handed_over", "_received", "_request", "_step")
+    __slots__ = ("_authentication", "_handed_over", "_received", "_request", "_step", "_why")
 
     def __init__(
         self,
@@ -46,6 +46,8 @@ class KafkaWire(RequestWire, asyncio.Protocol):
         self._authentication = authentication
         # Computes what is sent next of the authentication.
         self._step: asyncio.Task[None] | None = None
+        # Why the connection was lost during a step.
+        self._why: str | None = None
         self._handed_over = handed_over
         self._request = b""
         self._received = bytearray()
@@ -114,7 +116,9 @@ class KafkaWire(RequestWire, asyncio.Protocol):
             failure = Failure(DeliveryResult.ERROR, detail)
         else:
             self._step = None
-            if request is None:
+            if self._why is not None:
+                self._ended(self._why, untaken=True)
+            elif request is None:
                 self._authentication = None
                 self._write_request()
             else:
@@ -122,6 +126,13 @@ class KafkaWire(RequestWire, asyncio.Protocol):
             return
         self._step = None
         self._lost(failure)
+
+    def _ended(self, reason: str, *, untaken: bool) -> None:
+        if self._step is None:
+            super()._ended(reason, untaken=untaken)
+        elif self._why is None:
+            # The answer that came before may tell why.
+            self._why = reason
 
     def _write_request(self) -> None:
         request, self._request = self._request, b""
