@@ -361,8 +361,14 @@ def refuse_clients(listening: socket.socket, tls: ssl.SSLContext, from_the_start
                 lines.write(answer)
                 if b"go" not in answer:
                     lines.readline()
-        with suppress(ssl.SSLError), tls.wrap_socket(connection, server_side=True):
-            pass
+        with connection.dup() as plain:
+            with suppress(ssl.SSLError), tls.wrap_socket(connection, server_side=True):
+                pass
+            plain.shutdown(socket.SHUT_WR)
+            # A close with unread data would reset the connection, and the alert could get lost.
+            with suppress(ConnectionResetError):
+                while plain.recv(4096):
+                    pass
 
 
 @pytest.mark.parametrize("from_the_start", [False, True])
