@@ -25,14 +25,20 @@ class Quotations:
     """Finds quotations of credentials."""
 
     def __init__(self, credentials: Iterable[Credentials | None]) -> None:
-        self._quotations = frozenset(
-            text for one in credentials if one is not None for text in _quotations(one)
-        )
+        secrets = [
+            secret.lower()
+            for one in credentials
+            if one is not None
+            for secret in _secrets(one)
+            if len(secret) >= SHORTEST
+        ]
+        self._quotations = frozenset(text for secret in secrets for text in _windows(secret))
         self._lengths = {len(quotation) for quotation in self._quotations}
+        self._beginnings = tuple({text for secret in secrets for text in _beginnings(secret)})
 
     def are_in(self, text: str) -> bool:
         text = text.lower()
-        return any(
+        return _is_cut_after(self._beginnings, text) or any(
             text[start : start + length] in self._quotations
             for length in self._lengths
             for start in range(len(text) - length + 1)
@@ -80,12 +86,21 @@ class DiscreetHandler:
         for token in self._tokens():
             length = min(len(token), QUOTATION)
             starts = range(len(text) - length + 1)
-            if length >= SHORTEST and any(text[at : at + length] in token for at in starts):
+            if length < SHORTEST:
+                continue
+            if _is_cut_after(tuple(_beginnings(token)), text):
+                return True
+            if any(text[at : at + length] in token for at in starts):
                 return True
         return False
 
 
-def _quotations(credentials: Credentials) -> Iterator[str]:
+def _is_cut_after(beginnings: tuple[str, ...], text: str) -> bool:
+    """Whether a part of the text, which may be cut, ends with one of these."""
+    return any(part.endswith(beginnings) for part in text.split(", "))
+
+
+def _secrets(credentials: Credentials) -> Iterator[str]:
     # Not the user name: it says who was refused.
     _scheme, _, sent = authorization(credentials).decode("ascii").strip().rpartition(" ")
     signing = [base64.b64encode(key.secret).decode("ascii") for key in credentials.signing]
@@ -94,8 +109,7 @@ def _quotations(credentials: Credentials) -> Iterator[str]:
     # SMTP's AUTH PLAIN and AUTH LOGIN.
     pairs = (f"\0{credentials.username}\0{password}", password)
     words = [base64.b64encode(pair.encode()).decode("ascii") for pair in pairs if password]
-    for secret in (sent, password, *words, credentials.api_key or "", *signing, *client):
-        yield from _windows(secret)
+    yield from (sent, password, *words, credentials.api_key or "", *signing, *client)
 
 
 def _forms(client: OAuth2) -> tuple[str, ...]:
@@ -106,7 +120,12 @@ def _forms(client: OAuth2) -> tuple[str, ...]:
 
 
 def _windows(secret: str) -> Iterator[str]:
-    if len(secret) >= SHORTEST:
-        length = min(len(secret), QUOTATION)
-        for start in range(len(secret) - length + 1):
-            yield secret[start : start + length].lower()
+    length = min(len(secret), QUOTATION)
+    for start in range(len(secret) - length + 1):
+        yield secret[start : start + length]
+
+
+def _beginnings(secret: str) -> Iterator[str]:
+    """Shorter than a quotation: the text is cut there."""
+    for length in range(SHORTEST, min(len(secret), QUOTATION)):
+        yield secret[:length]

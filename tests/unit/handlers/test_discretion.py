@@ -69,6 +69,8 @@ def told(detail: str, credentials: Credentials, **given: Any) -> DeliveryOutcome
         (f"HTTP 401: Authorization: Basic {PAIR}", BASIC),
         ("HTTP 401: pillion has not the password planted-pass word", BASIC),
         ("HTTP 401: pw: tiny!", Credentials(username="a", password="tiny!")),
+        (f"HTTP 401: cut at its end {TOKEN[:7]}", BEARER),
+        (f"HTTP 401: a header cut at its end {TOKEN[:4]}, and a body", BEARER),
     ],
 )
 def test_an_answer_that_quotes_credentials_is_not_shown(
@@ -88,7 +90,8 @@ def test_without_a_status_none_is_told() -> None:
     [
         ("", BEARER),
         ("HTTP 401: user pillion is unknown", BASIC),
-        (f"HTTP 401: {TOKEN[:7]}", BEARER),
+        (f"HTTP 401: {TOKEN[:3]}", BEARER),
+        (f"HTTP 401: {TOKEN[:7]} is no token", BEARER),
         ("HTTP 401: a no", Credentials(username="a", password="no")),
         ("HTTP 401: a", Credentials(username="a", password="b")),
     ],
