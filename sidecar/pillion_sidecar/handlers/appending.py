@@ -196,7 +196,13 @@ def _roll(directory: int, name: str, max_files: int) -> None:
     ``max_files``."""
     rolled = re.compile(re.escape(name) + r"\.([1-9][0-9]{0,8})")
     found = (rolled.fullmatch(one) for one in os.listdir(directory))
-    for number in sorted((int(one[1]) for one in found if one is not None), reverse=True):
+    numbers = sorted((int(one[1]) for one in found if one is not None), reverse=True)
+    for number in numbers:
+        # Before anything is renamed.
+        old = f"{name}.{number}"
+        if stat.S_ISDIR(os.stat(old, dir_fd=directory, follow_symlinks=False).st_mode):
+            raise AppendError(f"it is full, and {old} is a folder: remove that")
+    for number in numbers:
         old = f"{name}.{number}"
         if number >= max_files:
             os.unlink(old, dir_fd=directory)

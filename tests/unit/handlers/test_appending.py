@@ -133,6 +133,15 @@ def test_a_line_that_is_too_long_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert found == {NAME: [3], f"{NAME}.1": [2], f"{NAME}.2": [1]}
 
 
+def test_a_folder_in_the_place_of_a_rolled_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.1").mkdir()
+    assert append(tmp_path, NAME, [line(1, max_bytes=30)]) == (1, None)
+    done, error = append(tmp_path, NAME, [line(2, max_bytes=30)])
+    assert done == 0
+    assert str(error) == f"it is full, and {NAME}.1 is a folder: remove that"
+    assert sorted(one.name for one in tmp_path.iterdir()) == [NAME, f"{NAME}.1"]
+
+
 def test_fewer_files_are_kept_once_the_option_says_so(tmp_path: Path) -> None:
     append(tmp_path, NAME, [line(number, max_bytes=30) for number in range(5)])
     (tmp_path / f"{NAME}.old").write_text("kept")
