@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_cli.plugin.peer import CheckFailed, Conversation, Peer, shown
+from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.handlers.plugin.messages import METHOD_NOT_FOUND, MOST_IN_FLIGHT, VERSION
 
 OUTCOMES = ("success", "error", "fatal")
@@ -41,7 +42,8 @@ class Result:
     outcomes: tuple[str, ...] = ()
 
     def as_text(self) -> str:
-        return f"{'pass' if self.passed else 'FAIL'}  {self.check}: {self.detail}"
+        verdict = "pass" if self.passed else "FAIL"
+        return f"{verdict}  {self.check}: {escape_controls(self.detail)}"
 
     def as_json(self) -> str:
         return json.dumps({"check": self.check, "passed": self.passed, "detail": self.detail})

@@ -11,13 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from pillion_cli.plugin.processes import exit_code, kill_group
 from pillion_sidecar.config.problems import escape_controls
-from pillion_sidecar.handlers.plugin.messages import (
-    ANSWER_LIMIT,
-    FLUSHES_HINT,
-    METHOD_NOT_FOUND,
-)
+from pillion_sidecar.handlers.plugin import messages
+from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, FLUSHES_HINT, METHOD_NOT_FOUND
 from pillion_sidecar.handlers.plugin.process import plugin_environment
 
 #: Bytes that have come and were not expected.
@@ -218,11 +217,12 @@ class Conversation:
         line, _, rest = self._received.partition(b"\n")
         self._received = rest
         try:
-            message = json.loads(line.decode())
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            raise CheckFailed(expected="a line of JSON-RPC 2.0", came=shown_text(bytes(line)))
+            messages.read(line)
+        except messages.MessageError as fault:
+            text = str(fault).removeprefix("it sent ")
+            raise CheckFailed(expected="a line of JSON-RPC 2.0", came=text) from None
+        # As the deliverer does, which refuses the line before.
+        message: dict[str, Any] = msgspec.json.decode(line)
         return message
 
     # ------------------------------------------------------------------ bytes

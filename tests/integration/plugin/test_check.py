@@ -97,7 +97,7 @@ def test_a_failed_check_is_told_with_what_was_expected_and_what_came(
     ("parts", "came"),
     [
         ({"begin": "sys.exit(3)"}, "came exit code 3"),
-        ({"begin": "write('hello\\n')"}, "expected a line of JSON-RPC 2.0; came hello"),
+        ({"begin": "write('hello\\n')"}, "a line that is not JSON: hello"),
         ({"begin": "write('x' * 70000)"}, "expected lines of at most 65536 bytes; came xxx"),
         ({"initialize": "failed(-1, 'no')"}, "expected a result of initialize; came {"),
         ({"initialize": "result({'protocolVersion': 2})"}, "expected protocolVersion 1; came"),
@@ -144,11 +144,23 @@ def test_a_plug_in_that_floods_with_notifications_fails_in_bounded_time(tmp_path
         ('result({"outcome": "error", "detail": 1})', "expected detail, a string; came"),
         ('result({"outcome": "error", "retryAfter": -1})', "expected retryAfter, seconds from 0"),
         ("os._exit(4)", "expected an answer to id 2; came exit code 4"),
-        ("write('done\\n')", "expected a line of JSON-RPC 2.0; came done"),
+        ("write('done\\n')", "came a line that is not JSON: done"),
+        (
+            r'result({"detail": "a\ud800b"})',
+            r'Unicode: {"jsonrpc": "2.0", "id": 2, "result": {"detail": "a\ud800b"}}',
+        ),
     ],
 )
 def test_a_bad_answer_to_a_delivery_is_found(tmp_path: Path, deliver: str, came: str) -> None:
     assert came in failures(small_plugin(tmp_path, deliver=deliver), "one delivery")["one delivery"]
+
+
+def test_text_of_a_plug_in_does_nothing_to_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    deliver = r'''result({"outcome": "error", "detail": "\x1b[31mred\n"})'''
+    assert main(["plugin", "check", "--", *small_plugin(tmp_path, deliver=deliver)]) == Exit.OK
+    assert r"pass  one delivery: error (\u001b[31mred\u000a)" in capfd.readouterr().out.splitlines()
 
 
 def test_a_plug_in_that_never_answers_fails_in_bounded_time(tmp_path: Path) -> None:

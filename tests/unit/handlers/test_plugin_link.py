@@ -259,7 +259,11 @@ async def test_what_was_written_to_a_closed_wire_was_not_handled(linked: Linked)
     [
         (b"hello", "a line that is not JSON: hello"),
         (b"", "a line that is not JSON"),
-        (b"\xff\xfe", "a line that is not JSON"),
+        (b"\xff\xfe", "a line with text that is not valid Unicode: "),
+        (rb'{"a":"a\ud800b"}', 'a line with text that is not valid Unicode: {"a":"a\\ud800b"}'),
+        (rb'{"a":"\udc00","b":1e999', "a line that is not JSON: "),
+        (b'{"a":1e999}', "a line with a number that is out of range: "),
+        (b'{"a":NaN}', "a line that is not JSON: "),
         (b"[" * 60_000, "a line that is not JSON: [[[["),
         (b"[]", "not JSON-RPC 2.0"),
         (b"7", "not JSON-RPC 2.0"),

@@ -1,5 +1,6 @@
 """The messages of the plug-in protocol: JSON-RPC 2.0, one message a line (docs/plugins.md)."""
 
+import json
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -119,8 +120,8 @@ def read(line: bytes) -> Message:
     """Raises MessageError."""
     try:
         message = _decode(line)
-    except (ValueError, RecursionError):
-        raise MessageError(f"it sent a line that is not JSON: {_shown(line)}") from None
+    except (ValueError, RecursionError) as error:
+        raise MessageError(f"it sent a line {_fault(line, error)}: {_shown(line)}") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise MessageError(f"it sent a line that is not JSON-RPC 2.0: {_shown(line)}")
     method = message.get("method")
@@ -135,6 +136,20 @@ def read(line: bytes) -> Message:
     if "error" in message:
         return Answer(number, error=_error_text(message["error"]))
     return Answer(number, message["result"])
+
+
+def _fault(line: bytes, error: Exception) -> str:
+    """Why a line cannot be decoded. msgspec says that a lone surrogate is malformed JSON, which
+    only Unicode forbids."""
+    if isinstance(error, msgspec.ValidationError):
+        return "with a number that is out of range"
+    try:
+        json.dumps(json.loads(line.decode()), ensure_ascii=False).encode()
+    except UnicodeError:
+        return "with text that is not valid Unicode"
+    except (ValueError, RecursionError):
+        pass
+    return "that is not JSON"
 
 
 def in_flight(answer: Answer) -> int:
