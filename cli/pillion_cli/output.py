@@ -1,4 +1,5 @@
-"""Standard output: a failed write is one error, with an exit code of its own."""
+"""Standard output: a failed write is one error, with an exit code of its own; what the encoding does
+not have is escaped, as Python does on standard error."""
 
 import io
 import os
@@ -8,6 +9,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO
 
 from pillion_cli.exits import CLIError, Exit
+
+#: A text may have lone surrogates, and a terminal may know ASCII alone.
+_ERRORS = "backslashreplace"
 
 
 class OutputError(CLIError):
@@ -49,12 +53,12 @@ def _checked(before: TextIO | None) -> TextIO:
     if before is None:
         # Opened, so that no other file gets descriptor 1.
         raw = _Raw(os.open(os.devnull, os.O_WRONLY), is_closed=True)
-        return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
+        return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=_ERRORS)
     assert isinstance(before, io.TextIOWrapper)
     return io.TextIOWrapper(
         io.BufferedWriter(_Raw(before.fileno())),
         encoding=before.encoding,
-        errors=before.errors,
+        errors=_ERRORS,
         line_buffering=before.line_buffering or before.write_through,
     )
 

@@ -29,6 +29,7 @@ from pillion_cli.publisher import (
     summary_document,
     summary_lines,
 )
+from pillion_sidecar.config.problems import escape_controls
 
 HELP = """
 Send indications to a deliverer and report the outcome.
@@ -230,6 +231,7 @@ def _say(summary: Summary, output: str) -> None:
         print(json.dumps(summary_document(summary)))
         return
     for line in summary_lines(summary):
-        print(line)
+        # Reasons quote the input, and may come from another program.
+        print(escape_controls(line))
     if summary.failure is not None:
-        print(f"pillion publish: {summary.failure}", file=sys.stderr)
+        print(escape_controls(f"pillion publish: {summary.failure}"), file=sys.stderr)

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ class Door:
     flushed: dict[str, str] = field(default_factory=dict)
     #: What was discarded after it was accepted.
     faulty: list[dict[str, object]] = field(default_factory=list)
+    reason: str = "unknown class"
+    url: str = ""
 
     async def publish(self, request: web.Request) -> web.Response:
         self.requests += 1
@@ -37,7 +40,7 @@ class Door:
         lines = (await request.text()).split("\n")
         self.lines += lines
         refused = [
-            {"line": number, "status": 400, "field": "class", "reason": "unknown class"}
+            {"line": number, "status": 400, "field": "class", "reason": self.reason}
             for number, line in enumerate(lines)
             if json.loads(line)["class"] != "A"
         ]
@@ -71,7 +74,7 @@ async def run(door: Door) -> AsyncIterator[Run]:
     app.router.add_post("/v1/flush", door.flush)
     app.router.add_get("/v1/faults", door.faults)
     async with TestServer(app) as server:
-        url = str(server.make_url("/"))
+        url = door.url = str(server.make_url("/"))
 
         async def run(*arguments: str) -> int:
             return await asyncio.to_thread(main, ["publish", *arguments, "--to", url])
@@ -95,6 +98,29 @@ async def test_a_file_is_published_and_what_is_wrong_is_quoted_by_its_line(
     assert capsys.readouterr().out == (
         "5 accepted, 0 duplicate, 1 refused\n  line 3: class: unknown class\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("accepted", "code", "counts"),
+    [(2, Exit.PARTLY, "2 accepted, 0 duplicate, 1 refused"), (0, Exit.FAILED, "0 accepted, 0 ")],
+)
+async def test_a_reason_that_cannot_be_written_is_escaped(
+    run: Run, door: Door, tmp_path: Path, accepted: int, code: Exit, counts: str
+) -> None:
+    door.reason = "'a\ud800b\x1b[31m' is unknown"
+    path = tmp_path / "alerts.ndjson"
+    path.write_text('{"class": "B"}\n' + '{"class": "A"}\n' * accepted)
+    # A real standard output, whose encoding has no lone surrogates.
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pillion_cli.main", "publish", path, "--to", door.url),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, err) == (code, b"")
+    first, refusal = out.decode().splitlines()
+    assert first.startswith(counts)
+    assert refusal == r"  line 1: class: 'a\ud800b\u001b[31m' is unknown"
 
 
 async def test_json_output_is_for_scripts(

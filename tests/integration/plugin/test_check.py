@@ -158,7 +158,7 @@ def test_a_bad_answer_to_a_delivery_is_found(tmp_path: Path, deliver: str, came:
 def test_text_of_a_plug_in_does_nothing_to_the_terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    deliver = r'''result({"outcome": "error", "detail": "\x1b[31mred\n"})'''
+    deliver = r"""result({"outcome": "error", "detail": "\x1b[31mred\n"})"""
     assert main(["plugin", "check", "--", *small_plugin(tmp_path, deliver=deliver)]) == Exit.OK
     assert r"pass  one delivery: error (\u001b[31mred\u000a)" in capfd.readouterr().out.splitlines()
 

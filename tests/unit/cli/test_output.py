@@ -1,5 +1,6 @@
 """Standard output that cannot be written: one line, and an exit code of its own."""
 
+import os
 import re
 import signal
 import socket
@@ -145,6 +146,19 @@ def test_a_hook_that_only_tries_succeeds() -> None:
 def test_messages_do_not_go_to_standard_output() -> None:
     told = ended("2>&-", "journal", "inspect", "/nowhere", stdout=subprocess.PIPE)
     assert (told.returncode, told.stdout) == (Exit.USAGE, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape"])
+def test_what_the_output_cannot_encode_is_escaped(encoding: str) -> None:
+    told = subprocess.run(
+        shell("", "--help"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (Exit.OK, b"")
+    assert told.stdout.startswith(rb"usage: pillion COMMAND \u2026")
 
 
 def test_every_exit_code_has_a_meaning() -> None:
