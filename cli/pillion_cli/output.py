@@ -1,5 +1,5 @@
-"""Standard output: a failed write is one error, with an exit code of its own; what the encoding does
-not have is escaped, as Python does on standard error."""
+"""Standard output: a failed write is one error, with an exit code of its own; what the encoding
+does not have is escaped, as Python does on standard error."""
 
 import io
 import os

@@ -16,7 +16,7 @@ import msgspec
 from pillion_cli.plugin.processes import exit_code, kill_group
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.handlers.plugin import messages
-from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, FLUSHES_HINT, METHOD_NOT_FOUND
+from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, FLUSHES_HINT
 from pillion_sidecar.handlers.plugin.process import plugin_environment
 
 #: Bytes that have come and were not expected.
@@ -24,6 +24,8 @@ _UNREAD_LIMIT = 16 * ANSWER_LIMIT
 #: Characters of what came that are shown.
 _SHOWN = 300
 _CHUNK = 65_536
+#: Of a process, and of a socket.
+_GOOD_ENDS = ("exit code 0", "it hung up")
 
 
 class CheckFailed(Exception):
@@ -116,7 +118,7 @@ class SocketPeer:
         self.writing = None
 
     def how_it_ended(self, within: float) -> str | None:
-        return "it hung up"
+        return _GOOD_ENDS[1]
 
     def close(self) -> None:
         self._socket.close()
@@ -167,25 +169,22 @@ class Conversation:
                 raise CheckFailed(
                     expected=expected, came=f"{failure.came}. {FLUSHES_HINT}"
                 ) from None
-            message = self._message()
-            if "method" in message:
-                self._refuse(message)
+            message = self._next_answer()
+            if message is None:
                 continue
-            id = message.get("id")
-            if isinstance(id, bool) or id not in pending:
+            if message["id"] not in pending:
                 raise CheckFailed(expected=expected, came=shown(message))
             return message
 
     def quiet(self, seconds: float) -> None:
-        """Make sure that no answer comes within these seconds."""
+        """Make sure that no answer comes within these seconds, and no end unless the input has
+        ended."""
         limit = self._limit(seconds)
         with suppress(_TooLate):
-            while True:
-                self._until(self._has_line_or_end, limit, expected="nothing")
-                if not self._has_line():
-                    return
-                message = self._message()
-                if "method" not in message:
+            while self._peer.writing is not None or self._has_line():
+                self._until(self._has_line, limit, expected="that it runs on")
+                message = self._next_answer()
+                if message is not None:
                     raise CheckFailed(expected="no further answer", came=shown(message))
 
     def end(self, within: float) -> str:
@@ -196,14 +195,9 @@ class Conversation:
         found = self._peer.how_it_ended(within)
         if found is None:
             raise CheckFailed(expected=expected, came="the end of its output; it still runs")
+        if found not in _GOOD_ENDS:
+            raise CheckFailed(expected=_GOOD_ENDS[0], came=found)
         return found
-
-    def _refuse(self, message: dict[str, Any]) -> None:
-        """Answer a request as the deliverer does; a notification is left."""
-        if message.get("id") is not None:
-            failure = {"code": METHOD_NOT_FOUND, "message": "a plug-in may call no method"}
-            answer = {"jsonrpc": "2.0", "id": message["id"], "error": failure}
-            self.send_line(json.dumps(answer).encode())
 
     # ------------------------------------------------------------------ lines
 
@@ -213,17 +207,23 @@ class Conversation:
     def _has_line_or_end(self) -> bool:
         return self._has_line() or self._has_ended
 
-    def _message(self) -> dict[str, Any]:
+    def _next_answer(self) -> dict[str, Any] | None:
+        """Take the next line; return None for a notification or request, which gets the answer of
+        the deliverer."""
         line, _, rest = self._received.partition(b"\n")
         self._received = rest
         try:
-            messages.read(line)
+            # As the deliverer reads it.
+            found = messages.read(line)
         except messages.MessageError as fault:
             text = str(fault).removeprefix("it sent ")
             raise CheckFailed(expected="a line of JSON-RPC 2.0", came=text) from None
-        # As the deliverer does, which refuses the line before.
-        message: dict[str, Any] = msgspec.json.decode(line)
-        return message
+        if isinstance(found, messages.Answer):
+            answer: dict[str, Any] = msgspec.json.decode(line)
+            return answer
+        if isinstance(found, messages.Request) and self._peer.writing is not None:
+            self.send_line(messages.not_found(found).removesuffix(b"\n"))
+        return None
 
     # ------------------------------------------------------------------ bytes
 

@@ -143,6 +143,18 @@ def test_a_plug_in_that_floods_with_notifications_fails_in_bounded_time(tmp_path
         ('result({"outcome": "maybe"})', "expected outcome success, error, fatal; came"),
         ('result({"outcome": "error", "detail": 1})', "expected detail, a string; came"),
         ('result({"outcome": "error", "retryAfter": -1})', "expected retryAfter, seconds from 0"),
+        (
+            'say(id=id, result={"outcome": "success"}, error={"code": 1, "message": "m"})',
+            "came a line that is no message of JSON-RPC 2.0: {",
+        ),
+        (
+            'result({"outcome": "error", "retryAfter": 1e999})',
+            "came a line that is not JSON: {",
+        ),
+        (
+            """write('{"jsonrpc":"2.0","id":2,"result":{"retryAfter":1e999}}\\n')""",
+            "came a line with a number that is out of range: {",
+        ),
         ("os._exit(4)", "expected an answer to id 2; came exit code 4"),
         ("write('done\\n')", "came a line that is not JSON: done"),
         (
@@ -181,6 +193,8 @@ def test_a_plug_in_that_never_answers_fails_in_bounded_time(tmp_path: Path) -> N
         ({"other": "failed(-1, 'what')"}, "unknown method", "expected error -32601; came"),
         ({"shutdown": "time.sleep(60)"}, "shutdown", "came nothing within"),
         ({"end": "time.sleep(60)"}, "end of input", "came nothing within"),
+        ({"shutdown": "sys.exit(1)"}, "shutdown", "expected exit code 0; came exit code 1"),
+        ({"end": "os.kill(os.getpid(), 9)"}, "end of input", "expected exit code 0; came exit"),
         ({"end": "os.close(1); time.sleep(60)"}, "end of input", "it still runs"),
         # A child that keeps the pipe open.
         ({"begin": "if os.fork() == 0: time.sleep(60)"}, "end of input", "came nothing within"),
@@ -211,6 +225,21 @@ def test_progress_a_log_and_a_request_of_the_plug_in_are_taken(tmp_path: Path) -
     other = f'failed(-32601, "no") if method else open({str(note)!r}, "w").write(line)'
     assert failures(small_plugin(tmp_path, deliver=deliver, other=other), "one delivery") == {}
     assert json.loads(note.read_text())["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("own_id", ['"own"', "77", "None"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_plug_in_that_ends_by_the_answer_to_its_request_fails(
+    tmp_path: Path, own_id: str, is_first: bool
+) -> None:
+    ask = f'say(id={own_id}, method="ask")'
+    deliver = "; ".join([ask, GOOD_DELIVER] if is_first else [GOOD_DELIVER, ask])
+    command = small_plugin(
+        tmp_path, deliver=deliver, notification="os._exit(7)", other="os._exit(7)"
+    )
+    plan = Plan(connect=lambda: ProcessPeer(command), timeout=5, url="plugin://x", quiet=50)
+    (result,) = run_checks(plan, {"one delivery": CHECKS["one delivery"]})
+    assert result.detail == "expected that it runs on; came exit code 7"
 
 
 def test_a_socket_that_nobody_serves_fails_with_the_cause(tmp_path: Path) -> None:

@@ -152,8 +152,7 @@ def test_messages_do_not_go_to_standard_output() -> None:
 def test_what_the_output_cannot_encode_is_escaped(encoding: str) -> None:
     told = subprocess.run(
         shell("", "--help"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         env=os.environ | {"PYTHONIOENCODING": encoding},
         check=False,
     )
