@@ -145,12 +145,28 @@ async def test_an_answer_with_an_unknown_id_ends_the_link(linked: Linked, number
     assert linked.opener.wire.ended is True
 
 
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(7, "7"), ("7", '"7"'), ("it's", '"it\'s"'), (None, "null"), (7.5, "7.5"), ("\n", r'"\n"')],
+)
+async def test_an_unknown_id_is_shown_as_json(linked: Linked, number: Any, shown: str) -> None:
+    await linked.begin()
+    linked.opener.wire.succeeds(number)
+    assert linked.outcomes[1].detail == f"plug-in test: it answered the unknown id {shown}"
+
+
+async def test_a_long_unknown_id_is_shortened(linked: Linked) -> None:
+    await linked.begin()
+    linked.opener.wire.succeeds("x" * 50_000)
+    assert linked.outcomes[1].detail.endswith("unknown id " + '"' + "x" * 99)
+
+
 async def test_a_second_answer_has_an_unknown_id(linked: Linked) -> None:
     await linked.begin(2)
     linked.opener.wire.succeeds(1)
     linked.opener.wire.succeeds(1)
     assert linked.results == {1: SUCCESS, 2: POST_DELIVERY_ERROR}
-    assert linked.outcomes[2].detail == "plug-in test: it answered the unknown id '1'"
+    assert linked.outcomes[2].detail == "plug-in test: it answered the unknown id 1"
 
 
 # ---------------------------------------------------------------------- the time-out of the link

@@ -228,7 +228,7 @@ class Link:
         command = self._replies.take(answer.id)
         if command is None:
             detail = "" if answer.error is None else f" ({answer.error})"
-            raise MessageError(f"it answered the unknown id {str(answer.id)[:40]!r}{detail}")
+            raise MessageError(f"it answered the unknown id {messages.shown(answer.id)}{detail}")
         if outcome is None:
             # The link is complete (S2.7).
             self._in_flight = messages.in_flight(answer)

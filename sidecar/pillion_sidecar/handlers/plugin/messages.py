@@ -163,13 +163,13 @@ def in_flight(answer: Answer) -> int:
     version = result.get("protocolVersion")
     if version != VERSION or isinstance(version, bool):
         raise MessageError(
-            f"its answer to initialize has the protocolVersion {_value(version)}, and this"
+            f"its answer to initialize has the protocolVersion {shown(version)}, and this"
             f" deliverer offered {VERSION}"
         )
     count = result.get("inFlight", 1)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_IN_FLIGHT:
         raise MessageError(
-            f"its answer to initialize has inFlight {_value(count)}, and not 1 to {MOST_IN_FLIGHT}"
+            f"its answer to initialize has inFlight {shown(count)}, and not 1 to {MOST_IN_FLIGHT}"
         )
     return count
 
@@ -189,13 +189,13 @@ def _outcome(result: Any) -> DeliveryOutcome:
         raise MessageError("its result is not an object")
     outcome = result.get("outcome")
     if not isinstance(outcome, str) or outcome not in _RESULTS:
-        raise MessageError(f"outcome is {_value(outcome)}, and not success, error or fatal")
+        raise MessageError(f"outcome is {shown(outcome)}, and not success, error or fatal")
     detail = result.get("detail", "")
     if not isinstance(detail, str):
-        raise MessageError(f"detail is {_value(detail)}, and not a text")
+        raise MessageError(f"detail is {shown(detail)}, and not a text")
     refuses = result.get("refusesIndication", False)
     if not isinstance(refuses, bool):
-        raise MessageError(f"refusesIndication is {_value(refuses)}, and not true or false")
+        raise MessageError(f"refusesIndication is {shown(refuses)}, and not true or false")
     found = _RESULTS[outcome]
     return DeliveryOutcome(
         found,
@@ -211,7 +211,7 @@ def _retry_after(value: Any) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     # An integer may be too large for a float, so it is compared before it is converted.
     if not is_number or not value >= 0:
-        raise MessageError(f"retryAfter is {_value(value)}, and not a number of seconds from 0")
+        raise MessageError(f"retryAfter is {shown(value)}, and not a number of seconds from 0")
     return float(min(value, RETRY_AFTER_LIMIT))
 
 
@@ -221,11 +221,12 @@ def _error_text(error: Any) -> str:
     if isinstance(error, dict):
         code, text = error.get("code"), error.get("message")
     if not isinstance(code, int) or not isinstance(text, str):
-        return f"a JSON-RPC error without code and message: {_value(error)}"
+        return f"a JSON-RPC error without code and message: {shown(error)}"
     return one_line(f"JSON-RPC error {code}: {text}", DETAIL_LIMIT)
 
 
-def _value(value: Any) -> str:
+def shown(value: Any) -> str:
+    """The beginning of its JSON."""
     return _shown(_encode(value))
 
 
