@@ -55,7 +55,9 @@ def summary(results: Sequence[Result]) -> str:
     successes = outcomes.count("success")
     checks = f"{failed} of {len(results)} checks failed" if failed else "all checks passed"
     hint = "" if successes == len(outcomes) else ": see the details"
-    return f"{checks}; {successes} of {len(outcomes)} deliveries were a success{hint}"
+    untried = len(CHECKS) - len(results)
+    rest = f"; the other {untried} were not tried" if untried else ""
+    return f"{checks}{rest}; {successes} of {len(outcomes)} deliveries were a success{hint}"
 
 
 class Link:
@@ -273,14 +275,16 @@ CHECKS: dict[str, Callable[[Link], str]] = {
     "shutdown": _shutdown,
     "end of input": _end_of_input,
 }
+#: The others need what these check.
+NEEDED = ("initialize", "one delivery")
 
 
 def run_checks(
     plan: Plan, checks: Mapping[str, Callable[[Link], str]] = CHECKS
 ) -> Iterator[Result]:
-    """If the first check fails, the others are not made: they need what it checks."""
-    for number, (name, check) in enumerate(checks.items()):
+    """If one of the ``NEEDED`` fails, the following are not made: they would fail by the same."""
+    for name, check in checks.items():
         result = _result(name, check, plan)
         yield result
-        if number == 0 and not result.passed:
+        if name in NEEDED and not result.passed:
             return

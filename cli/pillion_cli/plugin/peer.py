@@ -16,14 +16,17 @@ import msgspec
 from pillion_cli.plugin.processes import exit_code, kill_group
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.handlers.plugin import messages
+from pillion_sidecar.handlers.plugin.link import MOST_UNASKED, UNASKED_SECONDS
 from pillion_sidecar.handlers.plugin.messages import ANSWER_LIMIT, FLUSHES_HINT
-from pillion_sidecar.handlers.plugin.process import plugin_environment
+from pillion_sidecar.handlers.plugin.process import LAST_OUTPUT_SECONDS, plugin_environment
 
 #: Bytes that have come and were not expected.
 _UNREAD_LIMIT = 16 * ANSWER_LIMIT
 #: Characters of what came that are shown.
 _SHOWN = 300
 _CHUNK = 65_536
+#: Between two looks at the process.
+_POLL_SECONDS = 0.1
 #: Of a process, and of a socket.
 _GOOD_ENDS = ("exit code 0", "it hung up")
 
@@ -51,6 +54,9 @@ class Peer(Protocol):
 
     def how_it_ended(self, within: float) -> str | None:
         """After the end of the output; None if it still runs."""
+
+    def fault(self) -> str | None:
+        """Why no message can come or go, though the output has not ended."""
 
     def close(self) -> None:
         """End it in any case."""
@@ -88,6 +94,17 @@ class ProcessPeer:
             os.close(handle)
         return f"exit code {exit_code(self._process.pid)}" if has_ended else None
 
+    def fault(self) -> str | None:
+        ended = self.how_it_ended(0)
+        if ended is not None:
+            return f"{ended}, while another process keeps its output open"
+        if self.writing is None:
+            return None
+        poll = select.poll()
+        # Of a pipe that nobody can read, the kernel reports an error.
+        poll.register(self.writing, 0)
+        return "a closed standard input" if poll.poll(0) else None
+
     def close(self) -> None:
         if self.writing is not None:
             self.end_input()
@@ -120,6 +137,9 @@ class SocketPeer:
     def how_it_ended(self, within: float) -> str | None:
         return _GOOD_ENDS[1]
 
+    def fault(self) -> str | None:
+        return None
+
     def close(self) -> None:
         self._socket.close()
 
@@ -138,6 +158,10 @@ class Conversation:
         self._unsent = memoryview(b"")
         self._has_ended = False
         self._id = 0
+        #: By the clock; None if the peer has no fault.
+        self._faulty_since: float | None = None
+        self._unasked = 0
+        self._unasked_since = monotonic()
 
     def request(self, method: str, params: dict[str, Any]) -> int:
         """Return its id."""
@@ -162,15 +186,18 @@ class Conversation:
         ids = ", ".join("null" if one is None else str(one) for one in pending)
         expected = f"an answer to id {ids}"
         limit = self._limit(within)
+        has_others = False
         while True:
             try:
                 self._until(self._has_line, limit, expected=expected)
             except _TooLate as failure:
-                raise CheckFailed(
-                    expected=expected, came=f"{failure.came}. {FLUSHES_HINT}"
-                ) from None
+                came = f"{failure.came}. {FLUSHES_HINT}"
+                if has_others:
+                    came = f"only messages that answer nothing, within {limit.seconds:g} s"
+                raise CheckFailed(expected=expected, came=came) from None
             message = self._next_answer()
             if message is None:
+                has_others = True
                 continue
             if message["id"] not in pending:
                 raise CheckFailed(expected=expected, came=shown(message))
@@ -221,9 +248,23 @@ class Conversation:
         if isinstance(found, messages.Answer):
             answer: dict[str, Any] = msgspec.json.decode(line)
             return answer
+        self._count_unasked()
         if isinstance(found, messages.Request) and self._peer.writing is not None:
             self.send_line(messages.not_found(found).removesuffix(b"\n"))
         return None
+
+    def _count_unasked(self) -> None:
+        """As the deliverer does."""
+        now = self._monotonic()
+        if now - self._unasked_since >= UNASKED_SECONDS:
+            self._unasked, self._unasked_since = 0, now
+        self._unasked += 1
+        if self._unasked > MOST_UNASKED:
+            raise CheckFailed(
+                expected=f"at most {MOST_UNASKED} messages in {UNASKED_SECONDS:g} s that answer"
+                " nothing",
+                came="more",
+            )
 
     # ------------------------------------------------------------------ bytes
 
@@ -237,9 +278,23 @@ class Conversation:
             if self._has_ended:
                 how = self._peer.how_it_ended(max(0.0, left)) or "the end of its output"
                 raise CheckFailed(expected=expected, came=how)
+            fault = self._lasting_fault(is_last=left <= 0)
+            if fault is not None:
+                raise CheckFailed(expected=expected, came=fault)
             if left <= 0:
                 raise _TooLate(expected=expected, came=f"nothing within {limit.seconds:g} s")
-            self._move(left)
+            self._move(min(left, _POLL_SECONDS))
+
+    def _lasting_fault(self, *, is_last: bool) -> str | None:
+        """A fault of the peer that has lasted as long as the deliverer waits for the last output,
+        or any one if this is the last look."""
+        fault, now = self._peer.fault(), self._monotonic()
+        if fault is None:
+            self._faulty_since = None
+            return None
+        if self._faulty_since is None:
+            self._faulty_since = now
+        return fault if is_last or now >= self._faulty_since + LAST_OUTPUT_SECONDS else None
 
     def _move(self, seconds: float) -> None:
         """Read and write what is possible."""
