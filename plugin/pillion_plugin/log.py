@@ -4,4 +4,6 @@ import sys
 
 
 def say(text: str) -> None:
-    print(f"pillion_plugin: {text}", file=sys.stderr, flush=True)
+    # In one piece: print() writes the line feed after it, and threads would mix their lines.
+    sys.stderr.write(f"pillion_plugin: {text}\n")
+    sys.stderr.flush()

@@ -241,7 +241,7 @@ class Conversation:
         self._received = rest
         try:
             # As the deliverer reads it.
-            found = messages.read(line)
+            found = messages.read(bytes(line))
         except messages.MessageError as fault:
             text = str(fault).removeprefix("it sent ")
             raise CheckFailed(expected="a line of JSON-RPC 2.0", came=text) from None

@@ -257,11 +257,11 @@ def test_a_link_that_lacks_a_thread_ends_and_its_place_is_free(
 def is_served_in_the_end(path: Path) -> bool:
     """Connect until a link is served: the place of another is free some time after its end."""
     for _ in range(10_000):
-        with linked(path) as stream:
-            try:
+        try:
+            with linked(path) as stream:
                 return bool(ask(stream, "initialize", INITIALIZE, 1)["id"] == 1)
-            except (ConnectionError, json.JSONDecodeError):
-                continue  # refused
+        except (ConnectionError, json.JSONDecodeError):
+            continue  # refused
     return False
 
 
