@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from pillion_cli.plugin.processes import exit_code, kill_group
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.handlers.plugin import messages
@@ -237,8 +235,8 @@ class Conversation:
     def _next_answer(self) -> dict[str, Any] | None:
         """Take the next line; return None for a notification or request, which gets the answer of
         the deliverer."""
-        line, _, rest = self._received.partition(b"\n")
-        self._received = rest
+        received, _, self._received = self._received.partition(b"\n")
+        line = bytes(received)
         try:
             # As the deliverer reads it.
             found = messages.read(bytes(line))
@@ -246,7 +244,7 @@ class Conversation:
             text = str(fault).removeprefix("it sent ")
             raise CheckFailed(expected="a line of JSON-RPC 2.0", came=text) from None
         if isinstance(found, messages.Answer):
-            answer: dict[str, Any] = msgspec.json.decode(line)
+            answer: dict[str, Any] = messages.decode(line)
             return answer
         self._count_unasked()
         if isinstance(found, messages.Request) and self._peer.writing is not None:

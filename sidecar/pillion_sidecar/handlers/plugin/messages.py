@@ -31,7 +31,7 @@ _RESULTS = {
 #: The name of the kept body with the properties that a filter lists.
 _LISTED = "Plugin"
 _encode = msgspec.json.encode
-_decode = msgspec.json.Decoder().decode
+decode = msgspec.json.Decoder().decode
 
 
 class MessageError(HandlerError):
@@ -119,7 +119,7 @@ def deliver_params(delivery: Delivery, *, timeout: float) -> bytes:
 def read(line: bytes) -> Message:
     """Raises MessageError."""
     try:
-        message = _decode(line)
+        message = decode(line)
     except (ValueError, RecursionError) as error:
         raise MessageError(f"it sent a line {_fault(line, error)}: {_shown(line)}") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
