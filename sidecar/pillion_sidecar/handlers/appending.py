@@ -10,6 +10,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ _NO_OTHER = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _FILE = os.O_RDWR | os.O_CREAT | os.O_APPEND | _NO_OTHER
 #: Times that another process may rename the file while its lock is awaited.
 _MOST_RENAMED = 10
+#: Times that a lock is asked for, and seconds between two. Not longer: the thread is waited for at
+#: the end of the process.
+_LOCK_TRIES, _LOCK_SECONDS = 100, 0.02
 _NOT_REGULAR = "it is not a regular file; name another one"
 
 
@@ -84,11 +88,22 @@ def _closing(descriptor: int) -> Iterator[int]:
 def _locked(directory: int, name: str) -> Iterator[int]:
     for _ in range(_MOST_RENAMED):
         with _closing(_open(directory, name)) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file)
             if _is_named(directory, name, file):
                 yield file
                 return
     raise AppendError("another program renames it all the time")
+
+
+def _lock(file: int) -> None:
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_SECONDS)
+        else:
+            return
+    raise AppendError("another process holds its lock")
 
 
 def _open(directory: int, name: str) -> int:

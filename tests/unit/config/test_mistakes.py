@@ -7,7 +7,7 @@ import pytest
 
 from pillion_cli.main import main
 from pillion_sidecar.config.loader import load_folder
-from pillion_sidecar.config.problems import MOST_TOLD, ConfigurationError, Problem
+from pillion_sidecar.config.problems import MOST_TOLD, ConfigurationError, Problem, show
 from pillion_sidecar.protocols import PROTOCOLS
 from support.resources import alert_filter, destination, document, service, subscription, write
 
@@ -343,3 +343,24 @@ def test_a_url_of_slack_in_the_resource_is_a_warning(tmp_path: Path, host: str, 
     warnings = load_folder(write(tmp_path, made)).warnings
     assert len(warnings) == count
     assert all("a URL of Slack is a credential" in one and "hooks" not in one for one in warnings)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("http://me:planted@one.example/", "'http://…@one.example/'"),
+        ("http://me:pla@nted@one.example", "'http://…@one.example'"),
+        ("me:planted@one.example", "'…@one.example'"),
+        ("http://me:" + "planted" * 20 + "@one.example", "'http://…@one.example'"),
+        ("me@one.example", "'me@one.example'"),
+        ("http://one.example/", "'http://one.example/'"),
+    ],
+)
+def test_what_may_be_a_password_is_not_shown(value: str, shown: str) -> None:
+    assert show(value) == shown
+
+
+def test_a_url_with_a_password_is_told_without_it(tmp_path: Path) -> None:
+    write(tmp_path, destination(destination="http://me:planted@one.example/"))
+    assert [text for text in told(tmp_path) if "planted" in text] == []
+    assert only(tmp_path).value == "'http://…@one.example/'"

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,29 @@ def test_a_file_that_was_renamed_while_its_lock_was_awaited_is_opened_again(
     append(tmp_path, NAME, [line(1)])
     assert numbers(tmp_path / NAME) == [1]
     assert numbers(tmp_path / f"{NAME}.1") == []
+
+
+def test_a_lock_that_another_holds_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / NAME).open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(other, fcntl.LOCK_UN))
+        assert append(tmp_path, NAME, [line(1)]) == (1, None)
+
+
+def test_a_lock_that_is_never_free_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    with (tmp_path / NAME).open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        done, error = append(tmp_path, NAME, [line(1)])
+    assert done == 0
+    assert str(error) == "another process holds its lock"
+    assert sum(waits) == pytest.approx(2)
+    assert (tmp_path / NAME).read_text() == ""
 
 
 def test_a_file_that_is_always_renamed_is_an_error(
