@@ -14,8 +14,10 @@ from pillion_sidecar.config.resources import Configuration, reuse
 from pillion_sidecar.delivery.relay import missing_gateway
 from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.descriptors import DescriptorShares
+from pillion_sidecar.handlers.plugin_slots import MOST_LINKS
 from pillion_sidecar.handlers.registry import load_factories
 from pillion_sidecar.lastgood import LastGoodFilters
+from pillion_sidecar.protocols.plugin import PROTOCOL as PLUGIN
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Settings
 from pillion_sidecar.telemetry.metrics import Metrics
@@ -154,7 +156,8 @@ class Revisions:
         """Log that a revision is in force, with its warnings."""
         unreachable = () if self._settings.gateway else missing_gateway(configuration)
         few = self._few_connections(configuration)
-        for warning in (*configuration.warnings, *unreachable, *few):
+        links = _few_links(configuration)
+        for warning in (*configuration.warnings, *unreachable, *few, *links):
             logger.warning(warning, extra={"event": "configuration-warning"})
         logger.info(
             "configuration %s is in force",
@@ -181,3 +184,16 @@ class Revisions:
             " idle ones are closed for others, and attempts wait for their turn; raise the hard"
             " limit (ulimit -Hn)",
         )
+
+
+def _few_links(configuration: Configuration) -> Sequence[str]:
+    """Warn that not every destination of a plug-in can have a link at the same time."""
+    destinations = configuration.destinations.values()
+    wanted = sum(one.protocol == PLUGIN.name and one.relay_to is None for one in destinations)
+    if wanted <= MOST_LINKS:
+        return ()
+    return (
+        f"{wanted:,} destinations deliver by a plug-in, and a deliverer has {MOST_LINKS} links to"
+        " plug-ins at a time: attempts fail while none is free, and do not count; use several"
+        " services",
+    )

@@ -10,6 +10,7 @@ import pytest
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.handlers.plugin_slots import MOST_LINKS
 from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.revisions import Revisions
 from pillion_sidecar.settings import Settings
@@ -103,3 +104,18 @@ def test_a_load_that_fails_has_ended_too(loaded: Loaded) -> None:
     with pytest.raises(ConfigurationError):
         loaded.revisions.load()
     assert loaded.loads == ["begun", "ended"]
+
+
+@pytest.mark.parametrize(("count", "warnings"), [(MOST_LINKS, 0), (MOST_LINKS + 1, 1)])
+def test_more_destinations_of_plug_ins_than_links_are_warned_of(
+    loaded: Loaded, caplog: pytest.LogCaptureFixture, count: int, warnings: int
+) -> None:
+    plug_ins = [
+        destination(f"pager-{number}", protocol="Plugin", destination="plugin://pager")
+        for number in range(count)
+    ]
+    write(loaded.folder, *plug_ins, alert_filter(), subscription(to="pager-0"))
+    with caplog.at_level("WARNING", logger="pillion.deliverer"):
+        loaded.revisions.announce(loaded.revisions.load())
+    found = [one.message for one in caplog.records if "links to plug-ins" in one.message]
+    assert len(found) == warnings
