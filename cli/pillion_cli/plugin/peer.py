@@ -239,7 +239,7 @@ class Conversation:
         line = bytes(received)
         try:
             # As the deliverer reads it.
-            found = messages.read(bytes(line))
+            found = messages.read(line)
         except messages.MessageError as fault:
             text = str(fault).removeprefix("it sent ")
             raise CheckFailed(expected="a line of JSON-RPC 2.0", came=text) from None

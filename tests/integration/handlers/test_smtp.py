@@ -5,7 +5,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ha
 from pillion_sidecar.handlers.smtp.handler import REFUSED_SECONDS
 from pillion_sidecar.protocols.smtp import StartTLS
 from pillion_sidecar.testing import FakeTime
+from support import broker_tests
+from support.broker_tests import turns
 from support.handlers import delivery, indication
 from support.mail_server import serving
 from support.protocol_peers import AMPLE, BIG, MAIL, Attempt, destination, registry
@@ -42,20 +44,8 @@ def trusting(authority: trustme.CA, **given: Any) -> TLSOptions:
     return TLSOptions(ca_certificates=authority.cert_pem.bytes(), **given)
 
 
-@asynccontextmanager
-async def handling(time: FakeTime, url: str, **given: Any) -> AsyncIterator[Handler]:
-    async with registry(time, None) as made:
-        chosen = {"timeout_seconds": AMPLE, "options": MAIL, **given}
-        handler = made.create_handler(destination("SMTP", url, **chosen))
-        try:
-            yield handler
-        finally:
-            handler.close()
-
-
-async def turns(count: int = 50) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
+def handling(time: FakeTime, url: str, **given: Any) -> AbstractAsyncContextManager[Handler]:
+    return broker_tests.handling("SMTP", time, url, **{"options": MAIL, **given})
 
 
 async def told(handler: Handler, time: FakeTime, body: bytes | None = None) -> DeliveryOutcome:
