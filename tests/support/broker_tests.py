@@ -2,15 +2,16 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import trustme
 
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.testing import FakeTime
+from support.handlers import delivery, indication
 from support.protocol_peers import AMPLE, Attempt, destination, registry
 
 SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
@@ -60,3 +61,31 @@ async def check_address_not_allowed(protocol: str, time: FakeTime, url: str) -> 
         told = await Attempt(handler, time).outcome()
         handler.close()
     assert told.hold is HoldCause.ADDRESS
+
+
+class Broker(Protocol):
+    """What the brokers of the tests have in common."""
+
+    reached: asyncio.Event
+    writers: Collection[object]
+
+    def say(self, data: bytes) -> None: ...
+
+
+async def acknowledge_twice(handler: Handler, broker: Broker, answer: bytes) -> None:
+    """Two answers to one ping count as the answer to one message, and end the connection."""
+    told: list[DeliveryOutcome] = []
+
+    def then(outcome: DeliveryOutcome) -> None:
+        # The next message is under way before the rest is read.
+        told.append(outcome)
+        handler.deliver(delivery(indication()), told.append)
+
+    handler.deliver(delivery(indication()), then)
+    await broker.reached.wait()
+    broker.say(answer * 2)
+    await until(lambda: len(told) == 2)
+    assert told[0] == SUCCESS
+    assert told[1].result is MAYBE
+    assert "a ping that it did not get" in told[1].detail
+    await until(lambda: not broker.writers)

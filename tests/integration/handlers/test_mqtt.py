@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.protocols.mqtt import MQTTOptions
 from pillion_sidecar.testing import FakeTime
 from support import broker_tests
@@ -19,13 +19,13 @@ from support.broker_tests import (
     ERROR,
     MAYBE,
     SUCCESS,
+    acknowledge_twice,
     check_address_not_allowed,
     check_unusable_url,
     server_tls,
     turns,
     until,
 )
-from support.handlers import delivery, indication
 from support.mqtt_broker import ACCEPTED, PUBACK, PUBREC, listening, puback
 from support.protocol_peers import AMPLE, BIG, Attempt
 
@@ -78,21 +78,7 @@ async def test_a_surplus_pingresp_acknowledges_nothing(fake_time: FakeTime) -> N
         listening(answer=None) as broker,
         handling(fake_time, broker.url, options=MQTTOptions(topic="a", qos=0)) as handler,
     ):
-        told: list[DeliveryOutcome] = []
-
-        def then(outcome: DeliveryOutcome) -> None:
-            # The next message is under way before the rest is read.
-            told.append(outcome)
-            handler.deliver(delivery(indication()), told.append)
-
-        handler.deliver(delivery(indication()), then)
-        await broker.reached.wait()
-        broker.say(b"\xd0\x00" * 2)
-        await until(lambda: len(told) == 2)
-        assert told[0] == SUCCESS
-        assert told[1].result is MAYBE
-        assert "a ping that it did not get" in told[1].detail
-        await until(lambda: not broker.writers)
+        await acknowledge_twice(handler, broker, b"\xd0\x00")
 
 
 async def test_qos_2_waits_for_the_second_answer(fake_time: FakeTime) -> None:

@@ -24,6 +24,7 @@ from support.broker_tests import (
     FATAL,
     MAYBE,
     SUCCESS,
+    acknowledge_twice,
     check_address_not_allowed,
     check_unusable_url,
     server_tls,
@@ -108,21 +109,7 @@ async def test_a_surplus_pong_acknowledges_nothing(fake_time: FakeTime) -> None:
         listening(answer=None) as server,
         handling(fake_time, server.url, options=CORE) as handler,
     ):
-        told: list[DeliveryOutcome] = []
-
-        def then(outcome: DeliveryOutcome) -> None:
-            # The next message is under way before the rest is read.
-            told.append(outcome)
-            handler.deliver(delivery(indication()), told.append)
-
-        handler.deliver(delivery(indication()), then)
-        await server.reached.wait()
-        server.say(b"PONG\r\nPONG\r\n")
-        await until(lambda: len(told) == 2)
-        assert told[0] == SUCCESS
-        assert told[1].result is MAYBE
-        assert "a ping that it did not get" in told[1].detail
-        await until(lambda: not server.writers)
+        await acknowledge_twice(handler, server, b"PONG\r\n")
 
 
 async def test_a_pong_that_nobody_asked_for_ends_the_connection(fake_time: FakeTime) -> None:
