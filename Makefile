@@ -80,9 +80,9 @@ integration: java .venv/.spark ## Slow unit tests, tests over real sockets and p
 	@$(PY) -m pytest tests -q -m spark $(BUT)
 
 .PHONY: receivers
-receivers: java .venv/.spark ## Tests of handlers with receivers of other projects (the first run builds three: 5 minutes)
+receivers: java .venv/.spark ## Tests of handlers with receivers of other projects (the first run builds four: 8 minutes)
 	@$(PY) -m pillion_testbed receivers
-	@for program in mosquitto rsyslogd smtp-sink snmptrapd tinyproxy; do \
+	@for program in chromedriver chromium mosquitto rsyslogd smtp-sink snmptrapd tinyproxy; do \
 	  PATH=$$PATH:/usr/sbin command -v $$program >/dev/null || echo "not tried: no $$program; Debian has it"; done
 	@echo "== tests with receivers"
 	@$(PY) -m pytest tests/integration/receivers -q -n $(JOBS)

@@ -54,9 +54,14 @@ def pytest_configure() -> None:
     # Spark starts its workers with the first python3 on PATH unless it is told otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # No deadline: it would assert a duration. Where others wait for the result, the same examples
-    # each time; on one's own machine, new ones.
-    hypothesis.settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
+    # No deadline and no limit for the making of examples: both assert a duration. Where others
+    # wait for the result, the same examples each time; on one's own machine, new ones.
+    hypothesis.settings.register_profile(
+        "house",
+        deadline=None,
+        derandomize="CI" in os.environ,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
     hypothesis.settings.load_profile("house")
 
 

@@ -19,6 +19,7 @@ from pillion_sidecar.fields import (
     Kind,
     ListOf,
     MapOf,
+    Number,
     Quantity,
     Rule,
     Struct,
@@ -146,6 +147,8 @@ def _type(kind: FieldType) -> JSON:
         case Integer():
             bounds = {"minimum": kind.minimum, "maximum": kind.maximum}
             return {"type": "integer", "format": "int64", **bounds}
+        case Number():
+            return {"type": "number", "minimum": kind.minimum, "maximum": kind.maximum}
         case Boolean():
             return {"type": "boolean"}
         case Quantity():

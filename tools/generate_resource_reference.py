@@ -13,6 +13,7 @@ from pillion_sidecar.fields import (
     Kind,
     ListOf,
     MapOf,
+    Number,
     Quantity,
     Rule,
     Struct,
@@ -25,9 +26,10 @@ _INTRODUCTION = f"""\
 <!-- Made by `make generate`; change pillion_sidecar.config.schema instead. -->
 # Resources
 
-Four kinds of `{API_VERSION}` configure a deliverer: an **IndicationSubscription** combines an
+Five kinds of `{API_VERSION}` configure a deliverer: an **IndicationSubscription** combines an
 **IndicationFilter** (which indications) with a **ListenerDestination** (the target), and names the
-**IndicationService** (how to deliver) that serves it. Names are DSP1054's, in camel case; all times
+**IndicationService** (how to deliver) that serves it; an **IndicationReplay** delivers again what
+the history of a service has. Names are DSP1054's, in camel case; all times
 are whole seconds. In a cluster they are custom resources; a standalone deliverer reads the same
 YAML from a folder: `pillion sidecar --resources DIR`. `pillion validate DIR` lists every problem
 of a folder, with its remedy.
@@ -143,6 +145,8 @@ def _type(kind: FieldType) -> str:
             return f"text, at most {kind.max_length:,} characters"
         case Integer():
             return f"whole number, {kind.minimum:,} to {kind.maximum:,}"
+        case Number():
+            return f"number, {kind.minimum:,} to {kind.maximum:,}"
         case Boolean():
             return "`true` or `false`"
         case Quantity():

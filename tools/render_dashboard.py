@@ -30,7 +30,7 @@ LEFT, BELOW = 52, 18
 #: Pixels of a legend's line.
 LINE = 15
 COLOURS = ("#56a64b", "#e0b400", "#3274d9", "#e02f44", "#8f3bb8", "#ff780a", "#1f9ed1", "#b877d9")
-NAMED = {"green": "#37872d", "red": "#c4162a", None: "#37872d"}
+NAMED = {"green": "#37872d", "orange": "#e06c00", "red": "#c4162a", "blue": "#1f60c4"}
 STEPS = 180
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _LABEL = re.compile(r"\{\{\s*(\w+)\s*\}\}")
@@ -43,7 +43,7 @@ h1{font-size:18px;margin:0;position:absolute;left:12px;top:10px}
 .panel{position:absolute;background:#fff;border:1px solid #dde1e6;border-radius:3px;
 box-sizing:border-box;overflow:hidden}
 .head{font-weight:bold;padding:6px 8px 0 8px;height:20px;white-space:nowrap}
-.stat{font-size:34px;text-align:center;padding-top:18px}
+.stat{font-size:30px;text-align:center;padding-top:20px;white-space:nowrap}
 .none{text-align:center;color:#8a939c;padding-top:24px}
 table{border-collapse:collapse;width:100%} th,td{text-align:left;padding:5px 8px;
 border-bottom:1px solid #e7eaed;white-space:nowrap} th{color:#1f60c4}
@@ -151,60 +151,90 @@ def _short(value: float) -> str:
 def stat(panel: JSON, source: Source) -> str:
     """One number, in the colour of its threshold."""
     found = [one for target in panel["targets"] for one in source.instant(target["expr"])]
+    defaults = panel["fieldConfig"]["defaults"]
+    if not found and "noValue" in defaults:
+        return f'<div class="stat" style="color:{NAMED["green"]}">{defaults["noValue"]}</div>'
     if not found:
         return '<div class="none">No data</div>'
     value = float(found[0]["value"][1])
-    defaults = panel["fieldConfig"]["defaults"]
-    colour = None
-    for step in defaults["thresholds"]["steps"]:
-        if step["value"] is None or value >= step["value"]:
-            colour = step["color"]
+    colour = NAMED[_threshold(value, defaults["thresholds"]["steps"])]
     told = html.escape(written(value, defaults.get("unit", "short")))
-    return f'<div class="stat" style="color:{NAMED[colour]}">{told}</div>'
+    return f'<div class="stat" style="color:{colour}">{told}</div>'
+
+
+def _threshold(value: float, steps: Sequence[JSON]) -> str:
+    reached = [one["color"] for one in steps if one["value"] is None or value >= one["value"]]
+    return str(reached[-1])
 
 
 def table(panel: JSON, source: Source) -> str:
-    """A line for each set of labels, with the value of each query that has it."""
-    names, units = _columns(panel)
-    rows: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+    """A line for each destination: its labels, and the value of each query that has it, in the
+    order of the panel."""
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for target in panel["targets"]:
         for one in source.instant(target["expr"]):
-            labels = tuple(sorted(one["metric"].items()))
-            rows.setdefault(labels, {})[target["refId"]] = float(one["value"][1])
+            labels = one["metric"]
+            own = rows.setdefault(tuple(labels.get(name, "") for name in _KEY), {})
+            own.update(labels)
+            own[f"Value #{target['refId']}"] = float(one["value"][1])
     if not rows:
         return '<div class="none">No data</div>'
-    heading = sorted({name for row in rows for name, _ in row}, key=_place)
+    settings = {one["matcher"]["options"]: _settings(one) for one in _overrides(panel)}
+    (organize,) = (one for one in panel["transformations"] if one["id"] == "organize")
+    columns = sorted(organize["options"]["indexByName"], key=organize["options"]["indexByName"].get)
     (sorting,) = panel["options"]["sortBy"]
-    key = next(ref for ref, name in names.items() if name == sorting["displayName"])
-    ordered = sorted(
-        rows.items(), key=lambda row: row[1].get(key, -math.inf), reverse=sorting["desc"]
+    key = next(
+        name for name, one in settings.items() if one["displayName"] == sorting["displayName"]
     )
-    heads = "".join(f"<th>{name}</th>" for name in heading)
-    heads += "".join(f'<th class="number">{html.escape(name)}</th>' for name in names.values())
+    ordered = sorted(
+        rows.values(), key=lambda row: row.get(key, -math.inf), reverse=sorting["desc"]
+    )
+    heads = "".join(_cell("th", name in settings, _heading(name, settings)) for name in columns)
     lines = [f"<tr>{heads}</tr>"]
-    for of, values in ordered:
-        own = dict(of)
-        cells = "".join(f"<td>{html.escape(own.get(name, ''))}</td>" for name in heading)
-        for ref in names:
-            told = written(values[ref], units[ref]) if ref in values else ""
-            cells += f'<td class="number">{html.escape(told)}</td>'
+    for row in ordered:
+        cells = "".join(
+            _cell("td", name in settings, *_told(row.get(name), settings.get(name, {})))
+            for name in columns
+        )
         lines.append(f"<tr>{cells}</tr>")
     return f"<table>{''.join(lines)}</table>"
 
 
-def _columns(panel: JSON) -> tuple[dict[str, str], dict[str, str]]:
-    """The name and the unit of each query's column, by the query's letter."""
-    names = {target["refId"]: f"Value #{target['refId']}" for target in panel["targets"]}
-    units = dict.fromkeys(names, "short")
-    for override in panel["fieldConfig"]["overrides"]:
-        ref = override["matcher"]["options"].removeprefix("Value #")
-        for one in override["properties"]:
-            (names if one["id"] == "displayName" else units)[ref] = one["value"]
-    return names, units
+#: The labels that make a line; another label is a column alone.
+_KEY = ("namespace", "service", "destination")
 
 
-def _place(label: str) -> int:
-    return ("namespace", "service", "destination").index(label)
+def _overrides(panel: JSON) -> list[JSON]:
+    found: list[JSON] = panel["fieldConfig"]["overrides"]
+    return found
+
+
+def _settings(override: JSON) -> JSON:
+    return {one["id"]: one["value"] for one in override["properties"]}
+
+
+def _heading(name: str, settings: Mapping[str, JSON]) -> str:
+    return html.escape(str(settings.get(name, {}).get("displayName", name)))
+
+
+def _told(value: float | str | None, settings: JSON) -> tuple[str, str]:
+    """The text of a cell, and its style."""
+    if value is None or isinstance(value, str):
+        return html.escape(value or ""), ""
+    for mapping in settings.get("mappings", ()):
+        mapped = mapping["options"].get(f"{value:.0f}")
+        if mapped is not None:
+            return mapped["text"], f"background:{NAMED[mapped['color']]};color:#fff"
+    told = html.escape(written(value, settings.get("unit", "short")))
+    if "thresholds" not in settings:
+        return told, ""
+    return told, f"color:{NAMED[_threshold(value, settings['thresholds']['steps'])]}"
+
+
+def _cell(kind: str, is_number: bool, text: str, style: str = "") -> str:
+    given = ' class="number"' if is_number else ""
+    given += f' style="{style}"' if style else ""
+    return f"<{kind}{given}>{text}</{kind}>"
 
 
 def graph(panel: JSON, source: Source, *, width: int, height: int) -> str:

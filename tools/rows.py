@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -43,11 +44,13 @@ ON_NODE = "tests/e2e/"
 RUN_TIMEOUT = 300
 #: Seconds for one test without a time-out of its own. A broken rule often shows as a hang.
 TEST_TIMEOUT = 20
+#: The same without a mutation, where a hang means nothing but a busy machine.
+GREEN_RUN_TIMEOUT, GREEN_TEST_TIMEOUT = 1200, 120
 #: Starts pytest in a fraction of the time; relative to a copy's folder, so that it is the copy's.
 WARM_PYTEST = "tools/warm_pytest.py"
 PYTEST_OPTIONS = (
     *("-q", "-rf", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"),
-    *("-o", f"timeout={TEST_TIMEOUT}", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
 #: What was caught before: outside the checkout, so that a clean keeps it.
 CAUGHT = cache_folder(os.environ).parent / "caught.json"
@@ -265,12 +268,18 @@ class Copy:
         if not imported.startswith(str(self.folder)):
             raise RowError(f"the copy is not what is imported, but {imported.strip()}")
 
-    def run(self, tests: Sequence[str]) -> RunResult:
-        """Run tests as they are named."""
-        arguments = [*PYTEST_OPTIONS, *tests]
+    def run(
+        self,
+        tests: Sequence[str],
+        *,
+        seconds: int = RUN_TIMEOUT,
+        test_seconds: int = TEST_TIMEOUT,
+    ) -> RunResult:
+        """Run tests as they are named, for at most ``seconds`` in all and ``test_seconds`` each."""
+        arguments = [*PYTEST_OPTIONS, "-o", f"timeout={test_seconds}", *tests]
         assert self._warm.stdin is not None
         assert self._warm.stdout is not None
-        request = {"arguments": arguments, "seconds": RUN_TIMEOUT}
+        request = {"arguments": arguments, "seconds": seconds}
         print(json.dumps(request), file=self._warm.stdin, flush=True)
         return RunResult(**json.loads(self._warm.stdout.readline()))
 
@@ -387,7 +396,8 @@ def _demand_green(copies: Copies, rows: Iterable[Row], jobs: int) -> None:
         parts[number % len(parts)] += named
     started = time.monotonic()
     outcomes: Counter[str] = Counter()
-    for result in copies.map(Copy.run, [part for part in parts if part]):
+    run = partial(Copy.run, seconds=GREEN_RUN_TIMEOUT, test_seconds=GREEN_TEST_TIMEOUT)
+    for result in copies.map(run, [part for part in parts if part]):
         if result.status != 0:
             raise RowError(f"the tests are not green without a mutation:\n{result.output}")
         outcomes.update(result.outcomes.values())

@@ -5,6 +5,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ MAXIMUM_SECONDS = 3600.0
 DAY = 86_400.0
 _DURATION = re.compile(r"([-+.0-9]+(?:[eE][-+]?[0-9]+)?) *(ms|s|min|m|h|)")
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_AGO = re.compile(r"([0-9]{1,6})(s|min|m|h|d)")
 _LONGEST_TEXT = 32
-#: The default of --to; the Spark data source reads it too.
-URL_VARIABLE = "PILLION_URL"
+#: The default of --server; the second one is the earlier name, which the Spark data source reads.
+SERVER_VARIABLES = ("PILLION_SERVER", "PILLION_URL")
 
 
 class Options:
@@ -50,10 +52,11 @@ class Options:
     def file(self, spelling: str, text: str, default: Path | None = None, **more: Any) -> None:
         self.value(spelling, text, file_path, default, **more)
 
-    def several(self, spelling: str, text: str, parse: Callable[[str], Any] = str) -> None:
+    def several(self, spelling: str, text: str, parse: Callable[[str], Any] | None = None) -> None:
         *names, metavar = spelling.split()
+        more: dict[str, Any] = {} if parse is None else {"type": parse}
         self._to.add_argument(
-            *names, metavar=metavar, help=text, type=parse, action="append", default=[]
+            *names, metavar=metavar, help=text, action="append", default=[], **more
         )
 
     def choice(
@@ -108,9 +111,10 @@ def add_timeout_argument(parser: argparse.ArgumentParser, *, default: float) -> 
 
 
 def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    """Define ``--to`` and the access to a gateway."""
-    default = os.environ.get(URL_VARIABLE) or DEFAULT_URL
-    add_url_argument(parser, f"{what} [${URL_VARIABLE}, else {DEFAULT_URL}]", default=default)
+    """Define ``--server`` and the access to a gateway."""
+    default = _assumed_url() or DEFAULT_URL
+    text = f"{what} [${SERVER_VARIABLES[0]}, else {DEFAULT_URL}]"
+    add_url_argument(parser, text, default=default)
     options = Options(parser)
     options.file(
         "--ca FILE", f"CA certificates of an https URL, in PEM [${CA_VARIABLE}, else the system's]"
@@ -123,7 +127,20 @@ def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_url_argument(parser: argparse.ArgumentParser, text: str, *, default: str) -> None:
-    Options(parser).value("--to --at URL", text, deliverer_url, default, dest="to")
+    Options(parser).value("--server URL", text, deliverer_url, default)
+    # Earlier names, for scripts.
+    parser.add_argument(
+        *("--to", "--at"),
+        dest="server",
+        type=deliverer_url,
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
+    )
+
+
+def _assumed_url() -> str | None:
+    given = (os.environ.get(name) for name in SERVER_VARIABLES)
+    return next(filter(None, given), None)
 
 
 def deliverer_url(text: str) -> str:
@@ -132,7 +149,8 @@ def deliverer_url(text: str) -> str:
         read_url(text)
     except CommandError as failure:
         # argparse checks the default too.
-        where = f"{URL_VARIABLE}: " if text == os.environ.get(URL_VARIABLE) else ""
+        named = [f"{name}: " for name in SERVER_VARIABLES if text == os.environ.get(name)]
+        where = named[0] if named else ""
         raise argparse.ArgumentTypeError(f"{where}{failure}") from None
     return text
 
@@ -158,6 +176,21 @@ def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:
 port_number = whole_number(0, 65_535)
 
 
+def moment(text: str) -> datetime:
+    """Read a time, or how long ago it was (``10m``). Raises ArgumentTypeError."""
+    if ago := _AGO.fullmatch(text):
+        return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * (_SECONDS | {"d": DAY})[ago[2]])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise argparse.ArgumentTypeError(
+            f"{text[:_LONGEST_TEXT]!r} is not a time such as 2026-11-22T09:00:00Z, 10m or 2h"
+        )
+    return found
+
+
 def add_cluster_arguments(options: Options) -> None:
     options.file(
         "--kubeconfig FILE",
@@ -171,6 +204,7 @@ def add_output_argument(parser: argparse.ArgumentParser, what: str = "output for
     """Define ``--output``; ``table`` is the earlier name of ``text``."""
     parser.add_argument(
         "--output",
+        "-o",
         choices=("text", "json"),
         type=lambda given: "text" if given == "table" else given,
         default="text",

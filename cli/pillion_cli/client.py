@@ -9,9 +9,10 @@ import json
 import os
 import re
 import select
+import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -51,7 +52,7 @@ class Access:
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Access":
         """From the command line, with defaults from the environment."""
-        assumed = os.environ if urlsplit(args.to).scheme == "https" else {}
+        assumed = os.environ if urlsplit(args.server).scheme == "https" else {}
         return cls(
             ca=args.ca or _path(assumed.get(CA_VARIABLE)),
             token_file=args.token_file or _path(assumed.get(TOKEN_VARIABLE)),
@@ -120,6 +121,8 @@ class Answer:
     unreached: str | None = None
     #: What to write instead, if the URL has a path.
     remedy: str | None = None
+    #: All headers, by their names in small letters.
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any] | None:
         """None if the body is no JSON object."""
@@ -159,7 +162,7 @@ class DelivererClient:
         *,
         timeout: float,
         access: Access | None = None,
-        named_by: str = "--to or PILLION_URL",
+        named_by: str = "--server or PILLION_SERVER",
     ) -> None:
         """``timeout`` (seconds) is for each read and write; ``named_by`` is the option of the URL.
 
@@ -211,7 +214,12 @@ class DelivererClient:
         headers: Mapping[str, str],
     ) -> Answer:
         given = {name: value for name, value in query.items() if value is not None}
-        target = f"{self._prefix}{quote(path)}" + (f"?{urlencode(given)}" if given else "")
+        try:
+            target = f"{self._prefix}{quote(path)}" + (f"?{urlencode(given)}" if given else "")
+        except UnicodeEncodeError:
+            # A word of the command line in another encoding.
+            text = "an argument is not UTF-8: write it in the encoding of the terminal, as UTF-8"
+            raise CommandError(text, code=Exit.USAGE) from None
         self._drop_stale_connection()
         shown = {**headers, **self._access.headers()}
         try:
@@ -231,6 +239,7 @@ class DelivererClient:
             retry_after=_seconds(response.getheader("Retry-After")),
             unreached=response.getheader("Pillion-Unreached"),
             remedy=f"give {self._named_by} without a path" if self._prefix else None,
+            headers={name.lower(): value for name, value in response.getheaders()},
         )
 
     def _drop_stale_connection(self) -> None:
@@ -270,7 +279,10 @@ def _why(url: str, error: Exception, named_by: str) -> str:
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return f"{url} does not use TLS: write http:// instead of https://"
     told = error.strerror if isinstance(error, OSError) else str(error)
-    return f"no answer from {url}: {told or str(error) or type(error).__name__}"
+    why = told or str(error) or type(error).__name__
+    # A listener that answers late is the right one.
+    other = f"; name another with {named_by}" if isinstance(error, socket.gaierror) else ""
+    return f"no answer from {url}: {why}{other}"
 
 
 def _seconds(text: str | None) -> float | None:

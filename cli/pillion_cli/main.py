@@ -16,25 +16,34 @@ from pillion_cli.output import OutputError, checked_output
 COMMANDS: dict[str, str] = {
     "sidecar": "run a deliverer from a folder of resource files",
     "operator": "run the operator in or for a Kubernetes cluster",
+    "init": "make a folder of resources to begin with",
     "validate": "check resource files and list every problem",
     "publish": "send indications to a deliverer",
     "listen": "run a listener that prints what arrives and fails on request",
     "queues": "show the destination queues of a deliverer; skip or purge one",
+    "outcomes": "show what became of each indication",
+    "tail": "show what becomes of indications as it happens",
+    "explain": "explain what became of one indication, or which filters would select one",
+    "test": "send a test indication to one destination, past its queue",
+    "doctor": "check the deliverer, and the way to each destination",
+    "suspend": "suspend a destination in the deliverer's folder of resources",
+    "resume": "resume a suspended destination",
+    "discarded": "list, show, redrive or export the discarded indications",
     "drain": "attempt every pending delivery now, and wait until nothing is pending",
     "wait": "wait until a deliverer has started",
     "plugin": "run a script as a plug-in; check a plug-in",
     "journal": "inspect, verify or export a deliverer's journal; list its discards",
     "why-not": "explain why a pod has no sidecar",
     "check": "check that Pillion works in a cluster, from the resources to a listener",
+    "completion": "print the completion of commands and options for a shell",
+    "help": "show the help of a command",
+    "version": "print the version",
 }
 
 #: Commands that run until a signal.
 _RUN_ON = frozenset({"sidecar", "operator", "listen"})
 #: Commands that print nothing but their addresses.
 _SERVERS = (["sidecar"], ["operator"])
-
-#: Words in the place of a command, and the suggestion for each.
-_NAMES = {name: name for name in COMMANDS} | {"help": "--help", "version": "--version"}
 
 DESCRIPTION = "Pillion delivers CIM indications to every subscribed listener, in order, with retry."
 
@@ -44,7 +53,7 @@ _OPTION = re.compile(r"-[^\d\s][^\s=]+(=.*)?", re.DOTALL)
 #: Options by the names that other programs use.
 _OTHER_WORDS = {
     "--wait": "--timeout",
-    "--url": "--to",
+    "--url": "--server",
     "--token": "--token-file",
     "--json": "--output json",
     "--dir": "--resources",
@@ -103,7 +112,11 @@ class Parser(argparse.ArgumentParser):
                 yield name
 
     def _meant(self, name: str) -> str | None:
-        known = self._option_string_actions
+        known = [
+            option
+            for option, action in self._option_string_actions.items()
+            if action.help is not argparse.SUPPRESS
+        ]
         other = _OTHER_WORDS.get(name, "")
         if other.partition(" ")[0] in known:
             return other
@@ -150,10 +163,14 @@ def _number(text: str) -> float:
 
 class VersionAction(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_args: object) -> NoReturn:
-        from importlib import metadata  # takes as long as all other imports of this module
-
-        print(f"pillion {metadata.version('pillion')}")
+        print(version())
         parser.exit()
+
+
+def version() -> str:
+    from importlib import metadata  # takes as long as all other imports of this module
+
+    return f"pillion {metadata.version('pillion')}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -208,8 +225,8 @@ def _chosen(arguments: Sequence[str]) -> str:
         parser.print_help(sys.stderr)
         parser.exit(Exit.USAGE)
     if args.command not in COMMANDS:
-        near = difflib.get_close_matches(args.command[:100], _NAMES, n=1)
-        hint = f"did you mean {_NAMES[near[0]]}?" if near else f"one of {', '.join(COMMANDS)}"
+        near = difflib.get_close_matches(args.command[:100], COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(COMMANDS)}"
         parser.error(f"there is no command {args.command[:100]!r}: {hint}")
     return str(args.command)
 
@@ -217,7 +234,7 @@ def _chosen(arguments: Sequence[str]) -> str:
 def _is_misplaced(word: str) -> bool:
     """Whether a word is no command, not similar to one, and no option of ``pillion`` itself."""
     known = word in COMMANDS or word in ("--help", "-h", "--version")
-    return not known and not difflib.get_close_matches(word[:100], _NAMES, n=1)
+    return not known and not difflib.get_close_matches(word[:100], COMMANDS, n=1)
 
 
 def top_parser() -> argparse.ArgumentParser:

@@ -78,7 +78,7 @@ publish() { # until there is a file "stop": a part at a time, each until all of 
         ProbableCause: 1}}' >"$work/part.ndjson"
     # A part that was cut short is sent again whole: what had come is known by its identifiers.
     tries=0
-    until pillion publish "$work/part.ndjson" --to "$url" --source kill-nine --ack durable \
+    until pillion publish "$work/part.ndjson" --server "$url" --source kill-nine --ack durable \
       --batch 20 >>"$work/log" 2>&1; do
       ((tries += 1)) && [ "$tries" -lt 300 ] || return 1
       sleep 0.1
@@ -101,7 +101,7 @@ done
 
 touch "$work/stop"
 wait "${children[publisher]}" || fail "the publisher gave up"
-pillion drain --to "$url" --timeout 300 >>"$work/log" 2>&1 || fail "not everything was delivered"
+pillion drain --server "$url" --timeout 300 >>"$work/log" 2>&1 || fail "not everything was delivered"
 
 published=$(wc -l <"$work/published")
 echo "killed $kills times, published $published"

@@ -22,6 +22,7 @@ from pillion_operator.controllers.filter_and_subscription import (
     reconcile_filter,
 )
 from pillion_operator.controllers.lost_deliveries import LostDeliveries
+from pillion_operator.controllers.replay import ReplayReconciler
 from pillion_operator.controllers.service import ConfigurationReconciler
 from pillion_operator.controllers.service_status import ServiceStatusReconciler
 from pillion_operator.controllers.states import SERVICE_STATUS, ServiceStates, status_of
@@ -35,6 +36,7 @@ from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
+    REPLAY,
     SERVICE,
     SUBSCRIPTION,
     References,
@@ -224,6 +226,7 @@ class Leader:
                 DESTINATION: DestinationReconciler(context).reconcile,
                 FILTER: partial(reconcile_filter, context),
                 SUBSCRIPTION: subscriptions.reconcile,
+                REPLAY: ReplayReconciler(context).reconcile,
             },
             metrics=self._metrics,
             clock=self._clock,
@@ -232,7 +235,7 @@ class Leader:
         )
 
     def _activate(self, context: Context) -> None:
-        for kind in (SUBSCRIPTION, DESTINATION, FILTER, SERVICE):
+        for kind in (SUBSCRIPTION, REPLAY, DESTINATION, FILTER, SERVICE):
             for key in list(self._store.keys(kind)):
                 context.references.follow(Change(key, None, self._store.get(key)))
                 self._queue.add(key)

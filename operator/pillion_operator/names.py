@@ -29,6 +29,8 @@ APPLIED_ANNOTATION = "pillion.dev/applied"
 INSTALLATION_ANNOTATION = "pillion.dev/installation"
 #: In a rendered configuration, on an object that continues an earlier one: its actual uid.
 UID_ANNOTATION = "pillion.dev/uid"
+#: In a rendered configuration: on a destination that gets, or has got, dead letters.
+DEAD_LETTERS_ANNOTATION = "pillion.dev/dead-letters"
 #: Keeps a deleted destination until its queues are drained.
 DRAIN_FINALIZER = "pillion.dev/drain"
 

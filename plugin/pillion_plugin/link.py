@@ -4,7 +4,6 @@ The thread of :meth:`Link.serve` reads. Workers call the plug-in's function. A t
 for a function that does not return in time; what such a function returns later is dropped.
 """
 
-import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from pillion_plugin.delivery import (
     delivery_from,
     peer_from,
 )
-from pillion_plugin.log import say
+from pillion_plugin.log import FULL_TEXT, STANDARD_ERROR, say
 from pillion_plugin.messages import MessageError, Request
 
 #: The protocol's maximum of commands that are under way on a link.
@@ -80,6 +79,8 @@ class Link:
         self._under_way: dict[str | int, _Command] = {}
         #: Workers whose command was answered by the timer and whose function has not returned.
         self._stuck = 0
+        #: When the last of them was, by the clock.
+        self._stuck_at = 0.0
         self._is_broken = False
         self._is_closed = False
         #: Those that run.
@@ -94,9 +95,11 @@ class Link:
         try:
             self._start_workers()
             for line in lines:
+                STANDARD_ERROR.tell()
                 if not self._take(line):
                     break
         finally:
+            STANDARD_ERROR.tell()
             with self._changed:
                 self._changed.wait_for(self._is_done)
                 self._is_closed = True
@@ -169,6 +172,9 @@ class Link:
                 self._answer(messages.error(id, messages.INVALID_REQUEST, text))
             elif self._all_are_stuck():
                 self._conclude(command, _failed(self._stuck_text()))
+                if self._clock.now() >= self._stuck_at + command.delivery.timeout:
+                    say(f"{self._stuck_text()}: the link ends, so that the deliverer starts anew")
+                    self._is_broken = True
             elif len(self._waiting) + len(self._under_way) >= self._plugin.in_flight:
                 most = self._plugin.in_flight
                 self._conclude(command, _failed(f"more than {most} pending; inFlight is {most}"))
@@ -216,9 +222,11 @@ class Link:
     def _expire(self, now: float) -> None:
         for command in [one for one in self._under_way.values() if one.deadline <= now]:
             del self._under_way[command.id]
-            self._stuck += 1
+            self._stuck, self._stuck_at = self._stuck + 1, now
             text = f"timed out: no result within {command.delivery.timeout:g} s"
-            self._conclude(command, _failed(text))
+            # Where it is full, the function is most likely at a write to it.
+            cause = f"; {FULL_TEXT}" if STANDARD_ERROR.is_full() else ""
+            self._conclude(command, _failed(text + cause))
             self._changed.notify_all()
             if self._all_are_stuck():
                 say(f"{self._stuck_text()}: what follows is answered with an error at once")
@@ -265,7 +273,7 @@ def _outcome(deliver: Deliver, delivery: Delivery) -> dict[str, Any]:
             value["refusesIndication"] = True
         return value
     except BaseException as failure:  # noqa: BLE001 - whatever it is, the command is answered
-        traceback.print_exc(file=sys.stderr)
+        STANDARD_ERROR.write(traceback.format_exc().encode("utf-8", "backslashreplace"))
         text = _text(failure)
         return _failed(f"{type(failure).__name__}: {text}" if text else type(failure).__name__)
     return {"outcome": "success"}

@@ -59,8 +59,10 @@ def serve(
     version: str,
     in_flight: int,
     socket: str | os.PathLike[str] | None,
+    sockets: list[Path] | None = None,
 ) -> None:
-    """As :func:`run`. Raises ValueError and SocketError."""
+    """As :func:`run`. ``sockets`` gets the path of the socket that was made, for who ends the
+    process by other means. Raises ValueError and SocketError."""
     plugin = Plugin(deliver=deliver, name=name, version=version, in_flight=in_flight)
     path = socket or os.environ.get(SOCKET_VARIABLE)
     if not path:
@@ -70,6 +72,8 @@ def serve(
             link.serve(read_lines(commands))
     else:
         with SocketServer(plugin, Path(path), clock=SystemClock(), is_shared=not socket) as server:
+            if sockets is not None:
+                sockets.append(Path(path))
             server.serve()
 
 
@@ -104,6 +108,8 @@ def _own_streams() -> tuple[BinaryIO, FileIO]:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
+    # What was printed before, and has not been written yet.
+    print(end="", flush=True)
     sys.stdout = sys.stderr
     return open(commands, "rb"), FileIO(answers, "w")
 

@@ -2,18 +2,17 @@
 up."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from pillion_cim.schema import load_schema
-from pillion_sidecar.auth.acceptor import HEAD_BYTES, MOST_CONNECTIONS, ConnectionAcceptor, Limits
+from pillion_sidecar.auth.acceptor import MOST_CONNECTIONS, ConnectionAcceptor
 from pillion_sidecar.clock import Clock, LoopTimers, SystemClock, Timers
 from pillion_sidecar.config.durability import (
     LEAST_DUPLICATE_WINDOW,
@@ -25,10 +24,12 @@ from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.service import AllowedPublisher, Durability, IndicationService
+from pillion_sidecar.delivery.events import delivery_ends
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
+from pillion_sidecar.diagnosis.routes import Diagnosis, add_diagnosis_routes
 from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.plugin.process import warn_of_missing_programs
@@ -36,15 +37,18 @@ from pillion_sidecar.handlers.plugin_slots import LINK_DESCRIPTORS, MOST_LINKS, 
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
+from pillion_sidecar.history.recorder import History
+from pillion_sidecar.history_runtime import HistoryRuntime
 from pillion_sidecar.http_errors import OriginPolicy, answer_the_rest
-from pillion_sidecar.http_server import AddressTaken, Listeners
+from pillion_sidecar.http_server import AddressTaken, Listeners, tell_listening
+from pillion_sidecar.intake.answers import callback_body
 from pillion_sidecar.intake.bodies import INTAKE_KINDS
 from pillion_sidecar.intake.cim_service import service_document
 from pillion_sidecar.intake.limits import MOST_BODY_BYTES, MOST_WAITING, IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
+from pillion_sidecar.intake.pacing import paced_publishers
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.submission import IntakeContext
-from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
@@ -52,6 +56,7 @@ from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.journal_runtime import (
     JournalFolder,
     fail,
+    history_bytes,
     restore_groups,
     wanted_durability,
 )
@@ -70,10 +75,12 @@ from pillion_sidecar.telemetry.administration import (
     add_administration_routes,
     add_operator_route,
 )
+from pillion_sidecar.telemetry.console.routes import add_console_routes
 from pillion_sidecar.telemetry.metrics import Metrics
 from pillion_sidecar.telemetry.server import telemetry_app
 
-logger = logging.getLogger("pillion.deliverer")
+if TYPE_CHECKING:
+    from pillion_sidecar.telemetry.spans import Spans
 
 #: Bytes of a request's head at the telemetry listener, which is open to the network.
 TELEMETRY_HEAD_BYTES = 8 * 1024
@@ -87,7 +94,7 @@ class StartFailed(Exception): ...
 class Deliverer:
     """One deliverer, on the event loop that creates it.
 
-    Tests pass ``clock`` and ``timers`` to control time.
+    Tests pass ``clock`` and ``timers`` to control time. It closes ``spans`` at its end.
     """
 
     def __init__(
@@ -98,14 +105,14 @@ class Deliverer:
         timers: Timers | None = None,
         log_records_dropped: Callable[[], int] = int,
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
+        spans: "Spans | None" = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._spans = settings, spans
         self._schema = load_schema()
         self._clock = clock or SystemClock()
         self._loop_timers = LoopTimers(loop=asyncio.get_running_loop())
         self._timers = timers or self._loop_timers
         self._configuration: Configuration | None = None
-        #: Why edits of filters were rejected in the last revision, by name.
         self._revisions = Revisions(
             settings,
             schema=self._schema,
@@ -145,9 +152,7 @@ class Deliverer:
         #: By destination, most first.
         self.left_at: dict[str, int] = {}
         #: Listener addresses, once ``started`` is set.
-        self.intake_url = ""
-        self.telemetry_url = ""
-        self.administration_url = ""
+        self.intake_url = self.telemetry_url = self.administration_url = ""
         self.started = asyncio.Event()
 
     def _most_tls_connections(self) -> int:
@@ -180,13 +185,13 @@ class Deliverer:
             window_seconds=LEAST_DUPLICATE_WINDOW,
             capacity=defaults.duplicate_window_entries,
         )
-        self._discards = DiscardRecorder(timers=self._timers)
+        self._history = History(clock=self._clock, timers=self._timers)
         self._folder = JournalFolder(
             self._settings.journal,
             clock=self._clock,
             timers=self._timers,
             identities=self._memory,
-            discards=self._discards,
+            history=self._history,
             observer=self._metrics,
         )
         # For the first revision.
@@ -199,8 +204,20 @@ class Deliverer:
             observer=self._metrics,
             followers=(self._memory,),
             maximum_destinations=self._settings.maximum_destinations,
-            discards=self._discards,
+            history=self._history,
+            begin_span=None if self._spans is None else self._spans.begin_attempt,
         )
+        self._work = HistoryRuntime(
+            history=self._history,
+            delivery=self.delivery,
+            folder=self._folder,
+            memory=self._memory,
+            clock=self._clock,
+            timers=self._timers,
+        )
+        self._make_context()
+
+    def _make_context(self) -> None:
         self._groups = Groups(
             clock=self._clock,
             timers=self._timers,
@@ -214,10 +231,15 @@ class Deliverer:
         )
         self._metrics.watch(
             queues=self.delivery.queues,
+            former_discards=self.delivery.former_discards,
             duplicates=self._memory,
             groups=self._groups,
             unreached=self._unreached.total,
             undeclared=lambda: self._undeclared.total,
+            history=self._history,
+            replayed=self._work.replays.totals,
+            beyond_limit=lambda: self._context.beyond_limit,
+            spans=None if self._spans is None else self._spans.exports,
         )
         self._context = IntakeContext(
             clock=self._clock,
@@ -228,6 +250,9 @@ class Deliverer:
             unreached=self._unreached,
             held_back=self._held_back,
             undeclared=self._undeclared,
+            redeliveries=self._work.redeliveries,
+            histories=self._work.taken,
+            spans=self._spans,
         )
 
     # ------------------------------------------------------------------ life
@@ -247,8 +272,10 @@ class Deliverer:
                     supervising = tasks.create_task(supervisor.failure())
                     watching = tasks.create_task(self._follow_changes())
                     following = tasks.create_task(self._access.follow())
+                    replaying = tasks.create_task(self._work.replays.run())
                     await stop.wait()
                     watching.cancel()
+                    replaying.cancel()
                     await self._drain()
                     following.cancel()
                     supervising.cancel()
@@ -322,6 +349,8 @@ class Deliverer:
             tokens=tokens,
             origins=origins,
             service=self._describe_service,
+            history=self._history,
+            kept=self._work.receipts,
         )
         telemetry = self._telemetry()
         found = {"intake": intake, "telemetry": telemetry}
@@ -331,6 +360,8 @@ class Deliverer:
             administered = found["administration"] = web.Application()
         administration = self._administration(origins)
         add_administration_routes(administered, administration)
+        add_diagnosis_routes(administered, self._diagnosis(administration))
+        add_console_routes(administered, has_root=apart is not None)
         if self._settings.operator_token_file is not None:
             token = TokenFile(self._settings.operator_token_file)
             add_operator_route(
@@ -366,27 +397,12 @@ class Deliverer:
         )
         self.administration_url = self.administration_url or self.intake_url
         self.started.set()
-        logger.info(
-            "intake at %s, telemetry at %s",
-            self.intake_url,
-            self.telemetry_url,
-            extra={
-                "event": "deliverer-started",
-                "intake": self.intake_url,
-                "telemetry": self.telemetry_url,
-            },
-        )
+        tell_listening(self.intake_url, self.telemetry_url)
 
-    def _plain(self, name: str, connections: int, *, head: int = HEAD_BYTES) -> ConnectionAcceptor:
-        return ConnectionAcceptor(
-            clock=self._clock,
-            timers=self._timers,
-            observer=self._metrics.connections.listener(name),
-            tls=None,
-            asks_for_tokens=False,
-            limits=Limits.of_plain(connections),
-            name=name,
-            head_bytes=head,
+    def _plain(self, name: str, connections: int, **more: int) -> ConnectionAcceptor:
+        observer, clock = self._metrics.connections.listener(name), self._clock
+        return ConnectionAcceptor.plain(
+            name, connections, clock=clock, timers=self._timers, observer=observer, **more
         )
 
     def _describe_service(self) -> Mapping[str, Any] | None:
@@ -404,31 +420,44 @@ class Deliverer:
         return Administration(
             delivery=self.delivery,
             clock=self._clock,
+            timers=self._timers,
             revision=lambda: self._configuration.revision if self._configuration else None,
             durability=lambda: self._folder.durability,
             kept_filters=lambda: self._configuration.kept_filters if self._configuration else {},
             drain=self.delivery.drain,
             origins=origins,
-            discards=self._discards,
+            history=self._history,
+            redriver=self._work.redriver,
+            replays=self._work.replays.statuses,
+        )
+
+    def _diagnosis(self, administration: Administration) -> Diagnosis:
+        return Diagnosis(
+            administration=administration,
+            memory=self._memory,
+            folder=self._folder,
+            settings=self._settings,
+            configuration=lambda: self._configuration,
+            problem=lambda: self._refusals.last,
+            router=lambda: self._router,
+            create_handler=self._create_handler,
         )
 
     async def _drain(self) -> None:
         self._close_intake()
-        left = 0
+        left, gateway, until = 0, None, 0.0
         if self._configuration is not None:
             service = self._configuration.service
             gateway = service.hand_over_to if self._settings.gateway else None
-            left = await self.delivery.drain(
-                service.shutdown_grace_period_seconds, hand_over_to=gateway
-            )
-        self.left = left
-        self.left_at = self.delivery.left()
-        logger.info(
-            "delivery ends with %d indications left",
-            left,
-            extra={"event": "deliverer-stopping", "left": left},
-        )
+            seconds = service.shutdown_grace_period_seconds
+            until = self._clock.monotonic() + seconds
+            left = await self.delivery.drain(seconds, hand_over_to=gateway)
+        self.left, self.left_at = left, self.delivery.left()
+        delivery_ends(left)
         await self.delivery.give_up()
+        if gateway is not None:
+            assert self._handlers is not None
+            await self._work.hand_over(gateway, handlers=self._handlers, until=until)
 
     def _close_intake(self) -> None:
         self._gate.close(SHUTTING_DOWN)
@@ -443,7 +472,8 @@ class Deliverer:
             await self._plugin_links.close()
             # After delivery: the last settlements answer those who wait for a receipt.
             await self._listeners.close()
-            self._callbacks.close()
+            self._work.receipts.close()
+            self._callbacks.close(are_kept=self._folder.keeps is not None)
             self._unreached.close()
             self._held_back.close()
             self._undeclared.close()
@@ -453,6 +483,9 @@ class Deliverer:
             await self._resolver.close()
             self._folder.close()
             self._loop_timers.close()
+            if self._spans is not None:
+                # After the journal, whose last commits end spans.
+                await asyncio.to_thread(self._spans.close)
 
     # ------------------------------------------------------------------ configuration
 
@@ -462,10 +495,12 @@ class Deliverer:
         service = configuration.service
         durability = self._folder.durability
         self._folder.warn_of_change(service)
-        router = self._revisions.router(configuration)
+        self._history.configure(service.history, size=history_bytes(service))
+        self._router = router = self._revisions.router(configuration)
         if self._configuration is None or self._configuration.service.name != service.name:
             self._handlers = self._registry(service.name)
         self.delivery.apply(configuration, selections=router.selections)
+        self._work.replays.configure(configuration.replays, selects=router.selects)
         window = duplicate_window(configuration, durability)
         self._configure_memory(service, window)
         self._groups.configure(window_seconds=window)
@@ -474,6 +509,9 @@ class Deliverer:
         self._context.acknowledgement = assumed_acknowledgement(service, durability)
         self._context.durability = durability
         self._context.callbacks = service.callbacks
+        self._context.paces = paced_publishers(
+            service.publisher_rate_limit, before=self._context.paces
+        )
         self._configuration = configuration
         self._refusals.clear()
         self._metrics.configuration_loaded(configuration.revision)
@@ -503,6 +541,9 @@ class Deliverer:
         )
         self._metrics.watch(journal=journal)
         self._groups.resume()
+        self._work.receipts.resume(
+            self._callbacks, prefixes=lambda: self._context.callbacks, render=callback_body
+        )
 
     def _publishers(self) -> Sequence[AllowedPublisher]:
         return () if self._configuration is None else self._configuration.service.publishers

@@ -17,11 +17,16 @@ from concurrent.futures import (
     wait,
 )
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pillion_sidecar.app import Deliverer, StartFailed
+from pillion_sidecar.clock import SystemClock
 from pillion_sidecar.settings import Settings
 from pillion_sidecar.supervision import PartFailed, first
+from pillion_sidecar.telemetry.tracing import create_spans
+
+if TYPE_CHECKING:
+    from pillion_sidecar.telemetry.spans import Spans
 
 
 class DelivererRunning(Exception):
@@ -132,11 +137,11 @@ class EmbeddedDeliverer:
 
     def _work(self) -> None:
         try:
-            asyncio.run(self._run())
+            asyncio.run(self._run(create_spans(SystemClock())))
         finally:
             self._only.release()
 
-    async def _run(self) -> None:
+    async def _run(self, spans: "Spans | None") -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
         def tell(_told: "Future[None]") -> None:
@@ -145,7 +150,7 @@ class EmbeddedDeliverer:
                 loop.call_soon_threadsafe(stop.set)
 
         self._told.add_done_callback(tell)
-        deliverer = Deliverer(self._settings)
+        deliverer = Deliverer(self._settings, spans=spans)
         announcing = asyncio.create_task(self._announce(deliverer))
         try:
             await deliverer.run(stop)

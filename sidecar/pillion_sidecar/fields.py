@@ -91,6 +91,14 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """With or without a fraction. Bounds are inclusive."""
+
+    minimum: float
+    maximum: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Boolean: ...
 
 
@@ -125,7 +133,7 @@ class Struct:
     transitions: tuple[Transition, ...] = ()
 
 
-FieldType = Text | Integer | Boolean | Quantity | ListOf | MapOf | Struct
+FieldType = Text | Integer | Number | Boolean | Quantity | ListOf | MapOf | Struct
 RULED = Text | MapOf | Struct
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from aiohttp import web
 
-from pillion_sidecar.auth.acceptor import ConnectionAcceptor, Limits
+from pillion_sidecar.auth.acceptor import ConnectionAcceptor
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.addresses import Address
 from pillion_sidecar.connections import HTTPLog, handlers
@@ -84,14 +84,23 @@ class Listeners:
             await runner.cleanup()
 
 
+def tell_listening(intake: str, telemetry: str) -> None:
+    """Log the URLs of a deliverer that has started."""
+    logger.info(
+        "intake at %s, telemetry at %s",
+        intake,
+        telemetry,
+        extra={"event": "deliverer-started", "intake": intake, "telemetry": telemetry},
+    )
+
+
 def _plain_acceptor() -> ConnectionAcceptor:
-    return ConnectionAcceptor(
+    return ConnectionAcceptor.plain(
+        "intake",
+        CONNECTIONS,
         clock=SystemClock(),
         timers=LoopTimers(loop=asyncio.get_running_loop()),
         observer=ListenerConnections(),
-        tls=None,
-        asks_for_tokens=False,
-        limits=Limits.of_plain(CONNECTIONS),
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
+from pillion_sidecar.trace_context import TraceContext
 
 #: The casefolded names of the properties that a delivery carries (D.3).
 Selection: TypeAlias = frozenset[str]
@@ -18,8 +19,14 @@ FormKey: TypeAlias = str | tuple[str, Selection]
 #: Forms with listed properties that one indication keeps. Beyond it the oldest is dropped, and made
 #: again for its next delivery.
 MOST_LISTED = 8
+#: In ``Indication.redrives``: the history of the sidecar that relays it has the number.
+REDRIVEN_ELSEWHERE = -1
 #: Carried with any list, if the publisher gave them: listeners recognize an indication by them.
 ALWAYS_CARRIED = ("CorrelatedIndications", "IndicationIdentifier", "IndicationTime")
+
+#: Returns what is delivered of an indication in its JSON form; None: it is not selected. Any thread
+#: may call it.
+Select: TypeAlias = Callable[[bytes], bytes | None]
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _Form = TypeVar("_Form")
@@ -110,6 +117,19 @@ class Relayed(msgspec.Struct, frozen=True, gc=False):
     remembered_until: float
 
 
+class DeadLetter(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Why an indication is a dead letter: its discard for another destination."""
+
+    destination: str
+    #: A ``DiscardReason``; a later version may have others.
+    reason: str
+    #: One line of the last attempt, without secrets; may be empty.
+    detail: str
+    attempts: int
+    #: Seconds since the epoch.
+    at: float
+
+
 class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """One accepted indication. Not changed after acceptance but for ``unsettled``, ``rendered`` and
     what the journal notes.
@@ -151,6 +171,16 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     size: int = 0
     #: None where its publisher gave it to this deliverer.
     relayed: Relayed | None = None
+    #: The number of the outcome, in the history, whose indication it repeats; 0: none;
+    #: REDRIVEN_ELSEWHERE.
+    redrives: int = 0
+    #: None where it is no dead letter.
+    dead_letter: DeadLetter | None = None
+    #: uid of the IndicationReplay that repeats it; empty: none.
+    replay: str = ""
+    #: ``Pillion-Publisher`` of its request, with the namespace of a gateway's publisher.
+    publisher: str | None = None
+    trace: TraceContext | None = None
 
     def form(self, name: str, selection: Selection | None, make: Callable[[bytes], _Form]) -> _Form:
         """Return the form ``name``, which deliveries with the same properties share; ``make`` gets
@@ -185,6 +215,8 @@ class Target:
     #: Whether it is relayed to a gateway, which holds and orders groups, those of other publishers
     #: too; so it is relayed past gaps (S1.5).
     relayed: bool = False
+    #: Whether no filter has selected it, so that the destination alone says who gets it.
+    is_direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +230,15 @@ class Refusal:
     destination: str | None = None
     #: Whether it is for one message group alone.
     is_of_group: bool = False
+
+
+class Identities(Tracker, Protocol):
+    """Remembers what became of each identity."""
+
+    def follow(self, indication: Indication, digest: bytes) -> None:
+        """Give an indication that is offered again to one target the identity of its original, and
+        follow it, so that a repeat of its publisher is known as one. Nothing is done if the
+        original is not remembered, is pending, or was accepted anew and has come to its targets."""
 
 
 class Routes(Protocol):
@@ -231,6 +272,32 @@ class InstanceSource(Protocol):
     """Gives the decoded instance when it is asked for."""
 
     def __call__(self) -> CIMInstance: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Lost:
+    """An accepted indication that some of its targets have missed, as its publisher gives it
+    again; and what becomes of that."""
+
+    #: The digest of its identity.
+    digest: bytes
+    #: Without digest and place in its group; its trackers are told of each target that gets it.
+    indication: Indication
+    #: A target that misses it, and why. None: each target has it, or is offered it.
+    still: tuple[str, DiscardReason] | None
+    #: Targets that are offered it again.
+    offered: int = 0
+    #: Why a target cannot be offered it now.
+    refusal: Refusal | None = None
+
+
+class Redelivery(Protocol):
+    """Offers indications again to those of their targets that missed them."""
+
+    async def redeliver(self, lost: Sequence[Lost], *, since: float | None) -> None:
+        """Offer each again, once; what becomes of it is noted in it. ``since``: when the oldest was
+        accepted at the earliest, in seconds since the epoch; None: not known. Raises OSError if the
+        history cannot be read; then nothing was offered."""
 
 
 class Queues(Protocol):

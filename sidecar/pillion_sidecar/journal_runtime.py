@@ -13,20 +13,20 @@ from pillion_sidecar.config.durability import assumed_durability
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.delivery import events
-from pillion_sidecar.journal.discards import (
-    DiscardFiles,
-    DiscardRecorder,
-    discards_bytes,
-    pending_in,
+from pillion_sidecar.fields import amount
+from pillion_sidecar.history.files import HistoryFiles
+from pillion_sidecar.history.outcome import Outcome
+from pillion_sidecar.history.pending import pending_in
+from pillion_sidecar.history.recorder import History
+from pillion_sidecar.journal.disk import (
+    CommitObserver,
+    DiskJournal,
+    JournalStatistics,
+    open_journal,
 )
-from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, open_journal
 from pillion_sidecar.journal.files import FolderLock, SystemFiles, open_folder
 from pillion_sidecar.journal.limits import MINIMUM_BYTES, JournalSettings
-from pillion_sidecar.journal.ports import (
-    Discard,
-    IdentitySink,
-    Recovered,
-)
+from pillion_sidecar.journal.ports import IdentitySink, Recovered
 from pillion_sidecar.journal.segments import segment_numbers
 from pillion_sidecar.journal.workers import ThreadWorker
 from pillion_sidecar.reliability.message_groups import Groups
@@ -38,7 +38,9 @@ logger = logging.getLogger("pillion.journal")
 VOLUME_SHARE = 0.8
 #: Bytes of the folder if the volume's size is unknown.
 DEFAULT_BYTES = 1 << 30
-DEFAULT_DISCARDS_BYTES = discards_bytes(DEFAULT_BYTES)
+#: Fraction of the volume for the history, and its bytes if the volume's size is unknown.
+HISTORY_SHARE = 0.1
+DEFAULT_HISTORY_BYTES = 128 << 20
 
 
 def _give_back_memory() -> None:
@@ -60,15 +62,15 @@ class JournalFolder:
         clock: Clock,
         timers: Timers,
         identities: IdentitySink,
-        discards: DiscardRecorder,
+        history: History,
         observer: CommitObserver | None = None,
     ) -> None:
-        """``folder``: None without one. ``discards`` gets files in the folder once it is opened."""
+        """``folder``: None without one. ``history`` gets files in the folder once it is opened."""
         self._folder = folder
         self._clock = clock
         self._timers = timers
         self._identities = identities
-        self._discards = discards
+        self._history = history
         self._observer = observer
         self._lock: FolderLock | None = None
         self._workers: list[ThreadWorker] = []
@@ -91,17 +93,19 @@ class JournalFolder:
         if durability is Durability.MEMORY or self._folder is None:
             await asyncio.to_thread(_warn_of_unused_journal, self._folder)
             if self._folder is not None:
-                await self._list_discards_alone(self._folder)
+                await self._keep_history_alone(self._folder, service)
             self.opened = True
             return None
         settings = journal_settings(service, durability, identity_seconds=identity_seconds)
-        journal, recovered = await self._open(self._folder, settings)
+        journal, recovered = await self._open(self._folder, settings, service)
         self._journal = journal
         _tell_what_is_lost(recovered)
         self.opened, self.durability = True, durability
         return journal, recovered
 
-    async def _open(self, folder: Path, settings: JournalSettings) -> tuple[DiskJournal, Recovered]:
+    async def _open(
+        self, folder: Path, settings: JournalSettings, service: IndicationService
+    ) -> tuple[DiskJournal, Recovered]:
         loop = asyncio.get_running_loop()
         self._lock = await asyncio.to_thread(open_folder, folder)
         committing, reading = (
@@ -120,50 +124,68 @@ class JournalFolder:
             settings=settings,
             identities=self._identities,
             observer=self._observer,
-            before_discards=self._discards.write,
+            outcomes=self._history,
         )
         journal, recovered = opened
-        await self._list_discards(
+        await self._keep_history(
             folder,
-            size=discards_bytes(settings.maximum_bytes),
+            service,
             worker=committing,
+            commit=journal.commit,
             is_pending=pending_in(recovered, journal_id=journal.id),
         )
         _give_back_memory()
         return opened
 
-    async def _list_discards_alone(self, folder: Path) -> None:
+    async def _keep_history_alone(self, folder: Path, service: IndicationService) -> None:
         if not await asyncio.to_thread(folder.is_dir):
             return
         loop = asyncio.get_running_loop()
-        worker = ThreadWorker(name="discards", call_soon_threadsafe=loop.call_soon_threadsafe)
+        worker = ThreadWorker(name="history", call_soon_threadsafe=loop.call_soon_threadsafe)
         self._workers = [worker]
-        await self._list_discards(folder, size=DEFAULT_DISCARDS_BYTES, worker=worker)
+        await self._keep_history(folder, service, worker=worker)
 
-    async def _list_discards(
+    async def _keep_history(
         self,
         folder: Path,
+        service: IndicationService,
         *,
-        size: int,
         worker: ThreadWorker,
-        is_pending: Callable[[Discard], bool] | None = None,
+        commit: Callable[[], None] | None = None,
+        is_pending: Callable[[Outcome], bool] = lambda _: False,
     ) -> None:
-        files = DiscardFiles(folder, size=size)
+        files = HistoryFiles(
+            folder,
+            size=history_bytes(service),
+            seconds=service.history.maximum_age_seconds,
+        )
         try:
-            last = await asyncio.to_thread(files.open, is_pending or (lambda _: False))
+            opened = await asyncio.to_thread(files.open, is_pending)
         except OSError as error:
             files.close()
             logger.warning(
-                "the list of discards cannot be kept in %s: %s; the latest are kept in memory",
+                "the history cannot be kept in %s: %s; the latest outcomes are kept in memory",
                 folder,
                 error.strerror or error,
                 extra={"event": "discards-not-listed"},
             )
             return
-        self._discards.use(files, folder, worker=worker, writes_alone=is_pending is None)
+        self._history.use(files, opened, folder, worker=worker, commit=commit)
         events.discards_counted(
-            Counter((one.destination, one.reason) for one in last), earlier=True
+            Counter((one.destination, one.reason or "") for one in opened.told), earlier=True
         )
+
+    @property
+    def keeps(self) -> str | None:
+        """The ID of the journal that keeps indications over a restart, with a history on disk;
+        None without one of them."""
+        is_kept = self.durability is Durability.DISK and self._history.is_on_disk
+        return self._journal.id if self._journal is not None and is_kept else None
+
+    @property
+    def statistics(self) -> JournalStatistics | None:
+        """None without a journal on disk."""
+        return None if self._journal is None else self._journal.statistics
 
     def warn_of_change(self, service: IndicationService) -> None:
         """Warn of a revision that asks for another durability than at the start."""
@@ -184,7 +206,7 @@ class JournalFolder:
         try:
             if journal is not None:
                 journal.close()
-            self._discards.close()
+            self._history.close()
         finally:
             for worker in workers:
                 worker.close()
@@ -260,6 +282,14 @@ def journal_settings(
         identities=service.duplicate_window_entries,
         identity_seconds=identity_seconds,
     )
+
+
+def history_bytes(service: IndicationService) -> int:
+    if service.history.maximum_bytes is not None:
+        return int(amount(service.history.maximum_bytes))
+    if service.storage_bytes is not None:
+        return int(service.storage_bytes * HISTORY_SHARE)
+    return DEFAULT_HISTORY_BYTES
 
 
 def _tell_what_is_lost(recovered: Recovered) -> None:

@@ -17,14 +17,41 @@ from aiohttp import web
 
 from pillion_sidecar.config.schema.destination import HoldCause
 from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.history.handed_over import PartAnswer
+from pillion_sidecar.history.outcome import Discard, OutcomeResult
 from pillion_sidecar.indication import DiscardReason, Unreached
-from pillion_sidecar.journal.ports import Discard
+from pillion_sidecar.wire.diagnosis import (
+    DelivererStatus,
+    EndpointPage,
+    Explanation,
+    PendingAnswer,
+    PendingLine,
+    TrialAnswer,
+)
+from pillion_sidecar.wire.outcomes import OutcomeLine, RedriveAnswer
 from pillion_sidecar.wire.relay import RelayOrigin
 
 PATH = "/v1/openapi.json"
 _SOURCE = Path(__file__).with_suffix(".yaml")
-_ENUMERATIONS: tuple[type[StrEnum], ...] = (DeliveryResult, DiscardReason, HoldCause, Unreached)
-_STRUCTS = (Discard, RelayOrigin)
+_ENUMERATIONS: tuple[type[StrEnum], ...] = (
+    DeliveryResult,
+    DiscardReason,
+    HoldCause,
+    OutcomeResult,
+    Unreached,
+)
+_STRUCTS = (
+    DelivererStatus,
+    Discard,
+    EndpointPage,
+    Explanation,
+    OutcomeLine,
+    PartAnswer,
+    PendingAnswer,
+    RedriveAnswer,
+    RelayOrigin,
+    TrialAnswer,
+)
 _REFERENCE = "#/components/schemas/{name}"
 
 
@@ -37,6 +64,11 @@ def openapi_document() -> dict[str, Any]:
         schemas[enumeration.__name__]["enum"] = [member.value for member in enumeration]
     _, structs = msgspec.json.schema_components(_STRUCTS, ref_template=_REFERENCE)
     schemas |= structs
+    # A body is passed on as it was published.
+    for line in (OutcomeLine, PendingLine):
+        schemas[line.__name__]["properties"]["indication"] = {
+            "$ref": _REFERENCE.format(name="Indication")
+        }
     return document
 
 

@@ -194,6 +194,6 @@ def _few_links(configuration: Configuration) -> Sequence[str]:
         return ()
     return (
         f"{wanted:,} destinations deliver by a plug-in, and a deliverer has {MOST_LINKS} links to"
-        " plug-ins at a time: attempts fail while none is free, and do not count; use several"
-        " services",
+        " plug-ins at a time: idle ones are ended for others, and attempts wait for their turn;"
+        " use several services",
     )

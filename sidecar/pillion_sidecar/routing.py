@@ -1,10 +1,15 @@
 """Routing of indications to subscriptions. Filters are compiled once for each revision."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
 from operator import attrgetter
 
+import msgspec
+
 from pillion_cim.filters import Filter, compile_filter
+from pillion_cim.jsonform import decode_instance
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema, extend
 from pillion_sidecar.config.resources import Configuration
@@ -14,7 +19,15 @@ from pillion_sidecar.config.schema.subscription import (
     RepeatPolicy,
     SubscriptionState,
 )
-from pillion_sidecar.indication import InstanceSource, Selection, Target, selection_of
+from pillion_sidecar.direct import destination_uid, direct_target
+from pillion_sidecar.indication import (
+    InstanceSource,
+    Select,
+    Selection,
+    Target,
+    selected_body,
+    selection_of,
+)
 
 #: Undeclared classes whose routes are cached.
 MOST_UNDECLARED = 256
@@ -40,6 +53,25 @@ class Aim:
         if self.repeat_key is None:
             return self.target
         return replace(self.target, event=_event(instance, self.repeat_key))
+
+
+class NotSelected(StrEnum):
+    """Why a filter does not select an indication."""
+
+    CLASS = "class"
+    SOURCE_NAMESPACE = "source-namespace"
+    QUERY = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a route makes of an indication."""
+
+    target: Target
+    #: None: it selects it.
+    why_not: NotSelected | None
+    #: Of the filter's WHERE; False for another class, None: unknown.
+    value: bool | None
 
 
 class Route:
@@ -71,11 +103,33 @@ class Route:
             return True
         return namespace is not None and namespace.casefold() in self.namespaces
 
+    def judge(self, instance: CIMInstance, source_namespace: str | None) -> Judgement:
+        classes = (instance.class_name, instance.superclass)
+        if not any(name is not None and self.filter.selects(name) for name in classes):
+            return Judgement(self.target, NotSelected.CLASS, value=False)
+        value = self.filter.condition(instance)
+        why_not = None if value is True else NotSelected.QUERY
+        if not self.selects_namespace(source_namespace):
+            why_not = NotSelected.SOURCE_NAMESPACE
+        return Judgement(self.target, why_not, value)
+
     def targeted(self, instance: CIMInstance) -> Target | None:
         """Return the target, if the condition holds; the class is already selected."""
         if self.filter.has_condition and self.filter.condition(instance) is not True:
             return None
         return self._aim.at(instance)
+
+
+def _selected(
+    compiled: Filter, schema: Schema, selection: Selection | None, body: bytes
+) -> bytes | None:
+    try:
+        if not compiled.matches(decode_instance(msgspec.json.decode(body), schema=schema)):
+            return None
+        return body if selection is None else selected_body(body, selection)
+    except ValueError:
+        # No instance any more: a class was declared otherwise.
+        return None
 
 
 def _event(instance: CIMInstance, key: Sequence[str]) -> Hashable:
@@ -100,6 +154,11 @@ class Router:
             for name, found in compiled.items()
             if found.properties is not None
         }
+        #: By the names of all filters.
+        self.selects: dict[str, Select] = {
+            name: partial(_selected, found, schema, self.selections.get(name))
+            for name, found in compiled.items()
+        }
         relayed = {
             name
             for name, destination in configuration.destinations.items()
@@ -123,6 +182,9 @@ class Router:
         }
         #: See ``indication.Routes``.
         self.takes_relayed = configuration.service.deliverer.mode is DelivererMode.GATEWAY
+        self._destinations = {
+            destination.uid: name for name, destination in configuration.destinations.items()
+        }
         self._relayed = {
             subscription.uid: Aim(subscription)
             for subscription in configuration.relayed.values()
@@ -146,9 +208,16 @@ class Router:
         )
         return [target for target in targets if target is not None]
 
+    def judge(self, instance: CIMInstance, source_namespace: str | None) -> list[Judgement]:
+        """Return what each subscription makes of an indication. Any thread may call it."""
+        return [route.judge(instance, source_namespace) for route in self._routes]
+
     def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
         """Return the target of a relayed indication for a subscription uid; None if no enabled one
         is known. The sidecar has evaluated its filter."""
+        if (uid := destination_uid(subscription)) is not None:
+            name = self._destinations.get(uid)
+            return None if name is None else direct_target(name)
         aim = self._relayed.get(subscription)
         if aim is None or aim.repeat_key is None:
             return None if aim is None else aim.target

@@ -24,6 +24,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "components"
 PROMETHEUS_SOURCE = Path(__file__).parent / "prometheus"
 PROBE_SOURCE = Path(__file__).parent / "probe"
+COLLECTOR_SOURCE = Path(__file__).parent / "collector"
 KUBERNETES = "v1.34.4"
 HELM = "v3.20.2"
 COREDNS = "v1.14.7"
@@ -82,6 +83,12 @@ def source_digest(files: Mapping[str, bytes], versions: Sequence[str]) -> str:
         digest.update(f"{name} {len(files[name])}\n".encode() + files[name])
     digest.update("\n".join(versions).encode())
     return digest.hexdigest()[:16]
+
+
+def module_digest(source: Path, flags: Sequence[str]) -> str:
+    """Return the name of what is built from the Go module in a folder."""
+    files = [path for pattern in ("*.go", "go.*") for path in source.glob(pattern)]
+    return source_digest({path.name: path.read_bytes() for path in files}, flags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +174,7 @@ class Binaries:
         package: str = ".",
     ) -> Path:
         """Return a program of one of our own modules, whose sum file pins all that it is of."""
-        files = {path.name: path.read_bytes() for path in source.glob("*.go")}
-        files |= {path.name: path.read_bytes() for path in source.glob("go.*")}
-        program = self.cache / source_digest(files, (*link, *options)) / name
+        program = self.cache / module_digest(source, (*link, *options)) / name
         flags = (*link_flags(link), *options)
 
         def build(target: Path) -> None:

@@ -12,6 +12,8 @@ import yaml
 from pillion_testbed.binaries import KUBERNETES, find_binaries
 
 CHART = Path(__file__).parents[2] / "charts" / "pillion"
+#: The rule files of Prometheus: of deliverers, and of the operator.
+ALERT_FILES = tuple(CHART / "files" / name for name in ("alerts.yaml", "operator-alerts.yaml"))
 CRDS = Path(__file__).parents[2] / "crds"
 RELEASE = "pillion"
 
@@ -209,3 +211,12 @@ MATRIX: dict[str, tuple[str, ...]] = {
         'scope.namespaces=["default","kube-public"]',
     ),
 }
+
+
+def alert_groups() -> list[Any]:
+    """The groups of all rule files."""
+    return [
+        group
+        for path in ALERT_FILES
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    ]

@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pillion_testbed import kafka
-from pillion_testbed.binaries import SMALL, Binaries, BinariesUnavailable, link_flags
+from pillion_testbed.binaries import (
+    COLLECTOR_SOURCE,
+    SMALL,
+    Binaries,
+    BinariesUnavailable,
+    link_flags,
+    module_digest,
+)
 
 NATS_SERVER = "v2.15.2"
 ALERTMANAGER = "v0.35.0"
@@ -30,6 +37,11 @@ class Receivers:
                 f"building Alertmanager {ALERTMANAGER} once; some 3 minutes",
                 self._build_alertmanager,
             ),
+            "collector": (
+                self._folder / module_digest(COLLECTOR_SOURCE, SMALL) / "collector",
+                "building an OpenTelemetry collector once; some 3 minutes",
+                self._build_collector,
+            ),
             "kafka": (kafka.jars(), f"fetching Apache Kafka {kafka.VERSION} once", _fetch_kafka),
         }
 
@@ -50,6 +62,9 @@ class Receivers:
     def _build_nats_server(self, target: Path) -> None:
         module = f"github.com/nats-io/nats-server/v2@{NATS_SERVER}"
         self._binaries.install(module, SMALL, target)
+
+    def _build_collector(self, target: Path) -> None:
+        self._binaries.build(".", target, folder=COLLECTOR_SOURCE, flags=link_flags(SMALL))
 
     def _build_alertmanager(self, target: Path) -> None:
         """Without its pages: its module lacks them, so it cannot be installed."""

@@ -27,6 +27,7 @@ _PATHS = {
     "IndicationService": "/apis/pillion.dev/v1alpha1/namespaces/{}/indicationservices",
     "ListenerDestination": "/apis/pillion.dev/v1alpha1/namespaces/{}/listenerdestinations",
     "IndicationFilter": "/apis/pillion.dev/v1alpha1/namespaces/{}/indicationfilters",
+    "IndicationReplay": "/apis/pillion.dev/v1alpha1/namespaces/{}/indicationreplays",
     "IndicationSubscription": "/apis/pillion.dev/v1alpha1/namespaces/{}/indicationsubscriptions",
     "Secret": "/api/v1/namespaces/{}/secrets",
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",

@@ -23,6 +23,9 @@ from pillion_testbed.processes import Spawner
 
 #: Seconds that a test waits for a pod unless it says otherwise.
 WITHIN = 30.0
+#: Turns of the event loop in which the connection of a cancelled probe is closed; the session waits
+#: only for those that were made.
+CLOSING_TURNS = 5
 
 
 class PodRunner:
@@ -136,5 +139,7 @@ async def running_pods(
                 # This cancellation; an error of the runner's own comes out of the await.
                 with suppress(asyncio.CancelledError):
                     await running
+        for _turn in range(CLOSING_TURNS):
+            await asyncio.sleep(0)
     finally:
         spawner.close()

@@ -146,7 +146,7 @@ def dashboard(prometheus: Prometheus, camera: Camera, *, minutes: float, to: Pat
     command = [
         *(sys.executable, str(ROOT / "tools" / "render_dashboard.py")),
         *(str(CHART / "files" / "dashboard.json"), prometheus.url, str(page)),
-        *("--minutes", f"{minutes:g}", "--rows", "At a glance", "Listeners"),
+        *("--minutes", f"{minutes:g}", "--rows", "At a glance"),
     ]
     subprocess.run(command, check=True)
     camera.shoot(page.as_uri(), to=to / "dashboard.png", width=1400)

@@ -218,13 +218,18 @@ class Sidecar:
 
 @contextmanager
 def sidecar(
-    resources: Path, *arguments: str, probe: bool = False, stderr: int = subprocess.DEVNULL
+    resources: Path,
+    *arguments: str,
+    probe: bool = False,
+    first: str = "",
+    stderr: int = subprocess.DEVNULL,
 ) -> Iterator[Sidecar]:
     """Run ``pillion sidecar`` on a resource folder; its log goes to ``stderr``, by default nowhere.
 
-    With ``probe`` it tells about its inside when asked to (:meth:`Sidecar.ask`).
+    With ``probe`` it tells about its inside when asked to (:meth:`Sidecar.ask`). ``first``: Python
+    that it runs before.
     """
-    run = ["-c", _PROBE] if probe else ["-m", "pillion_cli.main"]
+    run = ["-c", first + _PROBE] if probe or first else ["-m", "pillion_cli.main"]
     command = [sys.executable, *run, "sidecar", "--resources", str(resources), *arguments]
     with subprocess.Popen(
         [*command, "--intake", "127.0.0.1:0", "--telemetry", "127.0.0.1:0"],

@@ -50,6 +50,12 @@ def subscription(
     return _ours("IndicationSubscription", name, {**references, **spec})
 
 
+def replay(name: str = "afternoon", *, to: str = "archive", **spec: Any) -> Resource:
+    """An IndicationReplay of everything."""
+    whole = {"destinationRef": {"name": to}, "from": "2020-01-01T00:00:00Z"}
+    return _ours("IndicationReplay", name, {**whole, **spec})
+
+
 def classes(mof: str, name: str = "vendors") -> Resource:
     """A ConfigMap with MOF that services may use."""
     return {

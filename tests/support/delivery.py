@@ -8,9 +8,11 @@ from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.destination import ListenerDestination, RetryPolicy
 from pillion_sidecar.config.schema.service import IndicationService
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
+from pillion_sidecar.delivery.dispatcher import BeginSpan
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.service import DeliveryService
+from pillion_sidecar.history.outcome import OutcomeSink
 from pillion_sidecar.indication import (
     DiscardReason,
     GroupMember,
@@ -20,8 +22,9 @@ from pillion_sidecar.indication import (
     Target,
 )
 from pillion_sidecar.journal.memory import MemoryJournal
-from pillion_sidecar.journal.ports import DiscardList, Journal, JournalOwner, Recovered
+from pillion_sidecar.journal.ports import Journal, JournalOwner, Recovered
 from pillion_sidecar.testing import FakeTime
+from pillion_sidecar.trace_context import TraceContext
 
 SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 ERROR = DeliveryOutcome(DeliveryResult.ERROR, "connection refused")
@@ -124,7 +127,8 @@ class Deliverer:
         journal: Journal | None = None,
         recovered: Recovered | None = None,
         time: FakeTime | None = None,
-        discards: DiscardList | None = None,
+        history: OutcomeSink | None = None,
+        begin_span: BeginSpan | None = None,
     ) -> None:
         self.time = time or FakeTime()
         self.handlers: dict[str, ScriptedHandler] = {}
@@ -143,7 +147,8 @@ class Deliverer:
             followers=(self.settlements,),
             maximum_destinations=maximum_destinations,
             draw=lambda: draw,
-            discards=discards,
+            history=history,
+            begin_span=begin_span,
         )
         if journal is None:
             self.open()
@@ -191,7 +196,11 @@ class Deliverer:
             subscriptions={resource.name: resource for resource in subscriptions},
         )
         self.service.apply(self.configuration)
+        self.applied()
         self.run()
+
+    def applied(self) -> None:
+        """Do what an application does in the same turn."""
 
     def publish(
         self,
@@ -201,6 +210,8 @@ class Deliverer:
         event: object = None,
         member: GroupMember | None = None,
         run: int = 0,
+        body: bytes | None = None,
+        trace: TraceContext | None = None,
     ) -> Refusal | None:
         """Offer one indication to the subscriptions named (all, where none is); no turn is run.
 
@@ -217,7 +228,7 @@ class Deliverer:
             for name in names
         ]
         indication = Indication(
-            body=self.body_of(identifier),
+            body=self.body_of(identifier) if body is None else body,
             class_name="CIM_AlertIndication",
             accepted_at=self.time.monotonic(),
             identifier=identifier,
@@ -225,6 +236,7 @@ class Deliverer:
             member=member,
             group_run=run,
             trackers=(self.settlements,),
+            trace=trace,
         )
         return self.service.offer(indication, targets)
 

@@ -51,6 +51,8 @@ class FakeJournal:
     def refusal(self, size: int) -> str | None:
         return self.refuses
 
+    is_half_full = False
+
     def is_over_bytes(self, size: int) -> bool:
         return self.over
 

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientSession, TCPConnector, web
 
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.auth.token_middleware import TokenMiddleware
 from pillion_sidecar.connections import Connection
+from pillion_sidecar.history.outcome import NoHistory, Outcome, OutcomeSink
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
 from pillion_sidecar.intake.limits import IntakeGate, IntakeLimits
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
@@ -23,6 +25,9 @@ from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
 from pillion_sidecar.testing import FakeTime
+
+if TYPE_CHECKING:
+    from pillion_sidecar.telemetry.spans import Spans
 
 SCHEMA: Schema = load_schema()
 
@@ -76,6 +81,8 @@ class HeldQueues:
         #: What waits for the disk; None where nobody has to.
         self.barriers: list[Callable[[], None]] | None = None
         self.barrier_asked = asyncio.Event()
+        #: Gets an outcome for each settlement.
+        self.history: OutcomeSink = NoHistory()
 
     def barrier(self, done: Callable[[], None]) -> None:
         if self.barriers is None:
@@ -159,6 +166,7 @@ class HeldQueues:
         name = queued[0] if destination is None else destination
         queued.remove(name)
         indication.unsettled -= 1
+        self.history.add(settled_outcome(indication, name, discarded))
         for tracker in indication.trackers:
             tracker.settled(indication, name, discarded)
 
@@ -171,6 +179,31 @@ class HeldQueues:
     @property
     def identifiers(self) -> list[str | None]:
         return [indication.identifier for indication in self.taken]
+
+
+def settled_outcome(
+    indication: Indication, destination: str, discarded: DiscardReason | None
+) -> Outcome:
+    """Return what the delivery records of a settlement."""
+    member = indication.member
+    return Outcome(
+        time=0.0,
+        result="delivered" if discarded is None else "discarded",
+        destination=destination,
+        subscription="all",
+        class_name=indication.class_name,
+        source=indication.source,
+        identifier=indication.identifier,
+        reason=None if discarded is None else discarded.value,
+        accepted=0.0,
+        sequence_context="default#journal-1#siem#1",
+        group=indication.group,
+        group_sequence=None if member is None else member.sequence,
+        queue=0,
+        number=indication.id,
+        id=indication.id,
+        publisher=indication.publisher,
+    )
 
 
 class FakePoster:
@@ -213,6 +246,7 @@ class Door:
         requests: int = 16,
         waiting: int = 16,
         guarding: Callable[[FakeTime], TokenMiddleware] | None = None,
+        spans: "Spans | None" = None,
     ) -> None:
         """``guarding`` makes what stands before it."""
         self.time = FakeTime()
@@ -231,7 +265,9 @@ class Door:
             unreached=UnreachedIndications(timers=self.time),
             held_back=HeldBack(timers=self.time),
             undeclared=UndeclaredClasses(timers=self.time, schema=lambda: self.routes.schema),
+            spans=spans,
         )
+        self.history = self.queues.history = History(clock=self.time, timers=self.time)
         self.gate = IntakeGate(reading=requests, waiting=waiting)
         self.observer = Counted()
         self.poster = FakePoster()
@@ -244,6 +280,7 @@ class Door:
             callbacks=Callbacks(poster=self.poster, timers=self.time, observer=self.observer),
             limits=limits,
             tokens=None if guarding is None else guarding(self.time),
+            history=self.history,
         )
         self.port = 0
         self._session: ClientSession | None = None

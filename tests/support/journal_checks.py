@@ -28,6 +28,7 @@ class Identities:
         reason: DiscardReason | None,
         destination: str,
         delivered: bool = False,
+        repeat: bool = False,
     ) -> None:
         assert digest not in self.found, "restored twice"
         # What was discarded somewhere has ended so, whatever is pending elsewhere.

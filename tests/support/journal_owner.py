@@ -71,6 +71,7 @@ class Owner:
         reason: DiscardReason | None,
         destination: str,
         delivered: bool = False,
+        repeat: bool = False,
     ) -> None:
         self.identities[digest] = (reason, destination)
 

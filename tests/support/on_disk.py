@@ -1,11 +1,9 @@
 """A delivery service on a real journal, with workers that do at once what they are given."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.service import Durability
-from pillion_sidecar.config.schema.subscription import IndicationSubscription
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import Indication, Refusal, Target
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files
@@ -22,10 +20,15 @@ class OnDisk(Deliverer):
     """A :class:`support.delivery.Deliverer` whose first revision takes over what is in a folder."""
 
     def __init__(
-        self, files: Files, *, settings: JournalSettings = SMALL, time: FakeTime | None = None
+        self,
+        files: Files,
+        *,
+        settings: JournalSettings = SMALL,
+        time: FakeTime | None = None,
+        history: History | None = None,
     ) -> None:
-        self.files, self.settings = files, settings
-        super().__init__(time=time)
+        self.files, self.settings, self.history = files, settings, history
+        super().__init__(time=time, history=history)
         self._attached = False
 
     def open(self) -> None:
@@ -42,16 +45,11 @@ class OnDisk(Deliverer):
             settings=self.settings,
             identities=self.memory,
             journal_id=bytes(range(16)),
+            outcomes=self.history,
         )
         self.service.open(self.journal, self.recovered)
 
-    def apply(
-        self,
-        destinations: Sequence[ListenerDestination],
-        subscriptions: Sequence[IndicationSubscription] | None = None,
-        **service: Any,
-    ) -> None:
-        super().apply(destinations, subscriptions, **service)
+    def applied(self) -> None:
         if not self._attached:
             self._attached = True
             self.journal.attach(
@@ -59,7 +57,6 @@ class OnDisk(Deliverer):
                     groups=bytes, identity=self.memory.ended, failed=self.journal_failed
                 )
             )
-            self.run()
 
     def run(self) -> None:
         """Run what is due now, the workers too, until nothing is."""

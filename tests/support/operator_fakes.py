@@ -22,6 +22,7 @@ from pillion_operator.polling.reports import (
     DelivererReport,
     DeliveryResult,
     QueueReport,
+    ReplayReport,
     Unreachable,
 )
 from pillion_operator.status.conditions import rfc3339
@@ -390,6 +391,9 @@ class FakeDeliverer:
     backlog: dict[str, int] = field(default_factory=dict)
     failing: set[str] = field(default_factory=set)
     ended: tuple[SubscriptionEnd, ...] = ()
+    #: The replays in its configuration, as rendered, and what it says of each; by uid.
+    replays: dict[str, dict[str, Any]] = field(default_factory=dict)
+    replayed: dict[str, ReplayReport] = field(default_factory=dict)
     #: Which fields it knows.
     schema_level: int = LEVEL
     #: What it runs on.
@@ -410,6 +414,19 @@ class FakeDeliverer:
             if item["kind"] == "ListenerDestination"
         )
         self.draining = {name for name in before - self.destinations if self.backlog.get(name)}
+        self.replays = {
+            item["metadata"]["uid"]: item
+            for item in items(found.text)
+            if item["kind"] == "IndicationReplay"
+        }
+
+    def replaying(self) -> dict[str, ReplayReport]:
+        """What it says of the replays that it knows."""
+        return {
+            item["metadata"]["name"]: self.replayed.get(uid)
+            or ReplayReport(name=item["metadata"]["name"], uid=uid, state="Waiting")
+            for uid, item in self.replays.items()
+        }
 
     def queues(self) -> dict[str, QueueReport]:
         """What it says of its destination queues."""
@@ -467,6 +484,7 @@ class FakeDeliverers:
             durability=deliverer.durability,
             queues=deliverer.queues(),
             ended=deliverer.ended,
+            replays=deliverer.replaying(),
             schema_level=deliverer.schema_level,
             at=at,
         )

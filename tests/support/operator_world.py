@@ -25,6 +25,7 @@ from support.operator_fakes import FakeApi, FakeDeliverer, FakeDeliverers, LoopC
 NAMESPACE = "shop"
 OURS = (
     "IndicationFilter",
+    "IndicationReplay",
     "IndicationService",
     "IndicationSubscription",
     "ListenerDestination",

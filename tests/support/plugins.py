@@ -22,7 +22,7 @@ from pillion_sidecar.handlers.plugin.link import Link
 from pillion_sidecar.handlers.plugin.messages import initialize_params
 from pillion_sidecar.handlers.plugin.replies import Command
 from pillion_sidecar.handlers.plugin.wire import WireOwner
-from pillion_sidecar.handlers.plugin_slots import Holder, LinkSlots
+from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
@@ -53,6 +53,8 @@ class FakeWire:
         self.is_closed = False
         #: ``at_once``, once it is ended.
         self.ended: bool | None = None
+        #: Its process lives on after its end, until the test calls ``goes``.
+        self.ends_slowly = False
         self._gone = gone
 
     def write(self, line: bytes) -> bool:
@@ -65,6 +67,10 @@ class FakeWire:
 
     def end(self, *, at_once: bool) -> None:
         self.ended = at_once
+        if not self.ends_slowly:
+            self._gone()
+
+    def goes(self) -> None:
         self._gone()
 
     @property
@@ -169,33 +175,15 @@ def program(folder: Path, text: str, name: str = "plugin.py") -> PluginEndpoint:
     return PluginEndpoint(command=(sys.executable, "-I", "-S", str(path)))
 
 
-class CountedSlots(LinkSlots):
-    """Counts the links whose slot was not given back."""
-
-    taken = 0
-
-    def take(self, holder: Holder) -> Callable[[], None] | None:
-        give = super().take(holder)
-        if give is None:
-            return None
-        self.taken += 1
-
-        def given_back() -> None:
-            self.taken -= 1
-            give()
-
-        return given_back
-
-
 class Linked:
     """A link to a :class:`FakeWire`, its plug-in, and the outcomes of commands by number."""
 
     def __init__(
-        self, time: FakeTime, *, slots: CountedSlots | None = None, is_hidden: bool = False
+        self, time: FakeTime, *, slots: LinkSlots | None = None, is_hidden: bool = False
     ) -> None:
         self.time = time
         self.opener = FakeOpener()
-        self.slots = slots or CountedSlots(timers=time)
+        self.slots = slots or LinkSlots(timers=time)
         self.outcomes: dict[int, DeliveryOutcome] = {}
         self._sent = 0
         names = LinkNames(plugin="test", destination="a", is_hidden=is_hidden)
@@ -244,7 +232,7 @@ class NoResolver:
 class Deliveries:
     """A handler of a plug-in, and the outcomes of its deliveries."""
 
-    def __init__(self, handler: Handler, slots: CountedSlots) -> None:
+    def __init__(self, handler: Handler, slots: LinkSlots) -> None:
         self.handler = handler
         self.slots = slots
         self.outcomes: list[DeliveryOutcome] = []
@@ -296,7 +284,7 @@ async def plugged(
     endpoint: PluginEndpoint, *, time: FakeTime, **given: Any
 ) -> AsyncIterator[Deliveries]:
     """A handler of this plug-in; at the end nothing of it is left."""
-    slots = CountedSlots(timers=time)
+    slots = LinkSlots(timers=time)
     handlers = registry({"test": endpoint}, time=time, slots=slots)
     handler = handlers.create_handler(plugin_destination(**given))
     try:
@@ -306,7 +294,7 @@ async def plugged(
         await all_gone(slots, time)
 
 
-async def all_gone(slots: CountedSlots, time: FakeTime) -> None:
+async def all_gone(slots: LinkSlots, time: FakeTime) -> None:
     """Wait for the ends of all links; signals that are due are sent."""
     closing = asyncio.create_task(slots.close())
     await turns()

@@ -48,7 +48,7 @@ class Output:
 
 
 @contextmanager
-def _running(*arguments: str, log: Path) -> Iterator[Output]:
+def _running(*arguments: str, log: Path) -> Iterator[tuple[Output, "subprocess.Popen[str]"]]:
     command = [sys.executable, "-m", "pillion_cli.main", *arguments]
     with (
         log.open("w") as errors,
@@ -58,7 +58,7 @@ def _running(*arguments: str, log: Path) -> Iterator[Output]:
         output = Output(process.stdout)
         try:
             output.until(lambda lines: bool(lines))
-            yield output
+            yield output, process
         finally:
             process.terminate()
             output.end()
@@ -95,16 +95,31 @@ class ListenerProcess:
 def listener_process(folder: Path, *options: str) -> Iterator[ListenerProcess]:
     """Run a listener while the context lasts. Its errors go to a file of ``folder``."""
     arguments = ("listen", "--port", "0", "--output", "json", *options)
-    with _running(*arguments, log=folder / "listener.log") as output:
+    with _running(*arguments, log=folder / "listener.log") as (output, _):
         yield ListenerProcess(output)
 
 
 class SidecarProcess:
     """A ``pillion sidecar``."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, process: "subprocess.Popen[str]") -> None:
         self.url: str = output.lines[0]["intake"]
         self.telemetry: str = output.lines[0]["telemetry"]
+        self._process = process
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+
+    def publish(self, *documents: JSON, query: str = "source=test") -> JSON:
+        """Publish lines in one request."""
+        body = b"".join(json.dumps(document).encode() + b"\n" for document in documents)
+        url = f"{self.url}/v1/indications?{query}"
+        headers = {"Content-Type": "application/x-ndjson"}
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+            found: JSON = json.load(answer)
+        return found
 
     def queue(self, name: str) -> JSON:
         """What it says of one destination queue."""
@@ -122,5 +137,8 @@ def sidecar_process(
     write(resources, *documents)
     arguments = ("sidecar", "--resources", str(resources))
     addresses = ("--intake", "127.0.0.1:0", "--telemetry", "127.0.0.1:0")
-    with _running(*arguments, *addresses, *options, log=folder / "sidecar.log") as output:
-        yield SidecarProcess(output)
+    with _running(*arguments, *addresses, *options, log=folder / "sidecar.log") as (
+        output,
+        process,
+    ):
+        yield SidecarProcess(output, process)

@@ -9,7 +9,13 @@ from pillion_sidecar.config.schema.destination import ListenerDestination, Retry
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.health import AttemptRecord, ListenerHealth, QueueStatistics
+from pillion_sidecar.delivery.redrive import Redriver
+from pillion_sidecar.delivery.throughput import Throughput
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.pacing import Pace
+from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.testing import FakeTime
 
 
 def attempt_record(**values: Any) -> AttemptRecord:
@@ -55,6 +61,8 @@ class StillHealth(ListenerHealth):
 class Nothing:
     """A backlog without entries."""
 
+    count = 0
+
     def first(self) -> None:
         return None
 
@@ -90,10 +98,12 @@ class Still:
     lifetime: float = 0.0
     suspended: bool = False
     draining: bool = False
+    pace: Pace | None = None
     sequence_context: str | None = None
     next_sequence_number: int = 0
     in_flight: tuple[QueueEntry, ...] = ()
     waiting: Nothing = field(default_factory=Nothing)
+    throughput: Throughput = field(default_factory=Throughput)
 
     @property
     def front_identifiers(self) -> list[str | None]:
@@ -121,12 +131,20 @@ class StillQueue(Still):
     """A destination queue in which nothing moves unless a test moves it. It loses something only
     at the end of a ``lifetime``."""
 
-    def __init__(self, *, recent: Sequence[AttemptRecord] = (), **values: Any) -> None:
+    def __init__(
+        self,
+        *,
+        recent: Sequence[AttemptRecord] = (),
+        slow_since: float | None = None,
+        **values: Any,
+    ) -> None:
         health = {name: values.pop(name) for name in _HEALTH & values.keys()}
         statistics = {name: values.pop(name) for name in _STATISTICS & values.keys()}
         super().__init__(**values)
         self.health = StillHealth(**health)
         self.statistics = StillStatistics(recent, **statistics)
+        self.throughput.behind_since = slow_since
+        self.throughput.is_slow = slow_since is not None
 
 
 class StillDelivery:
@@ -149,6 +167,9 @@ class StillDelivery:
     def queue(self, name: str) -> StillQueue | None:
         return self.table.get(name)
 
+    def retry(self, name: str) -> bool:
+        return self.table[name].health.bring_forward()
+
     def skip(self, name: str) -> bool:
         return self._discard(name, at_most=1) == 1
 
@@ -161,3 +182,14 @@ class StillDelivery:
         queue.depth -= count
         queue.statistics.discarded[DiscardReason.PURGED] += count
         return count
+
+
+def redriver_of(history: History, targets: Any, time: FakeTime) -> Redriver:
+    """What redrives over still queues."""
+    return Redriver(
+        history=history,
+        targets=targets,
+        identities=DuplicateMemory(clock=time, window_seconds=3600, capacity=1000),
+        clock=time,
+        is_durable=lambda: False,
+    )

@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -22,7 +22,14 @@ class Listener:
         self.url = ""
         #: IndicationIdentifier by path, in the order of arrival.
         self.arrived: dict[str, list[str]] = {}
+        #: The last event at each path.
+        self.last: dict[str, JSON] = {}
+        #: All events at each path, and the headers of their requests.
+        self.events: dict[str, list[JSON]] = {}
+        self.headers: dict[str, list[Mapping[str, str]]] = {}
         self.status = 204
+        #: Instead, at these paths.
+        self.statuses: dict[str, int] = {}
         self._happened = asyncio.Event()
         self._hung: list[asyncio.Event] = []
         self.hangs = False
@@ -33,11 +40,15 @@ class Listener:
             released = asyncio.Event()
             self._hung.append(released)
             await released.wait()
-        if self.status < 300:
+        status = self.statuses.get(request.path, self.status)
+        if status < 300:
             identifier = event["data"]["properties"]["IndicationIdentifier"]
             self.arrived.setdefault(request.path, []).append(identifier)
+            self.last[request.path] = event
+            self.events.setdefault(request.path, []).append(event)
+            self.headers.setdefault(request.path, []).append(request.headers)
         self._happened.set()
-        return web.Response(status=self.status)
+        return web.Response(status=status)
 
     def let_go(self) -> None:
         """Answer those who hang."""
@@ -77,10 +88,12 @@ class House:
         through: str = "Gateway",
         publishers: list[JSON] | None = None,
         direct: tuple[str, ...] = (),
+        grave: str | None = None,
         **spec: object,
     ) -> None:
         """Write what both read: a CloudEvents destination for each name, and for those that the
-        sidecar delivers to itself whatever the others do."""
+        sidecar delivers to itself whatever the others do. ``grave`` gets the dead letters of all,
+        by way of the gateway."""
         chosen: JSON = {"shutdownGracePeriodSeconds": 6, "durability": "Disk"}
         by_gateway = {"gatewayRef": {"name": "shared"}, "handOverTo": {"name": "shared"}}
         shared: JSON = {"deliverer": {"mode": "Gateway"}, "shutdownGracePeriodSeconds": 1}
@@ -99,6 +112,12 @@ class House:
             url = f"{self.listener.url}{name}"
             documents.append(destination(name, destination=url, **given))
             documents.append(subscription(f"alerts-to-{name}", name))
+        if grave is not None:
+            for document in documents[:2]:
+                document["spec"]["deadLetterRef"] = {"name": grave}
+            url = f"{self.listener.url}{grave}"
+            more = {"protocol": "CloudEvents", "deliverThrough": "Gateway"}
+            documents.append(destination(grave, destination=url, **more))
         resources = self.folder / "resources"
         resources.mkdir(exist_ok=True)
         write(resources, *documents)

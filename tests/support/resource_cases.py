@@ -11,8 +11,10 @@ from support.kafka_cases import KAFKA_CASES
 from support.mail_cases import MAIL_CASES
 from support.oauth2_cases import OAUTH2_CASES
 from support.proxy_cases import PROXY_CASES
+from support.replay_cases import REPLAY_CASES
 from support.resource_rules import Case
 from support.resources import JSON
+from support.response_policy_cases import RESPONSE_POLICY_CASES
 from support.snmp_cases import SNMP_CASES
 from support.template_cases import TEMPLATE_CASES
 from support.webhook_cases import WEBHOOK_CASES
@@ -96,6 +98,18 @@ _CLASS_CASES = (
 )
 
 _SERVICE_CASES = (
+    _service(
+        "spec.history.maximumBytes",
+        "is too small for a history",
+        {"history": {"maximumBytes": "1023Ki"}},
+        {"history": {"maximumBytes": "1Mi"}},
+    ),
+    _service(
+        "spec.history",
+        "has maximumBytes of more than a seventh",
+        {"history": {"maximumBytes": "151Mi"}, "deliverer": {"storage": {"sizeLimit": "1050Mi"}}},
+        {"history": {"maximumBytes": "150Mi"}, "deliverer": {"storage": {"sizeLimit": "1050Mi"}}},
+    ),
     *_CLASS_CASES,
     Case(
         kind="IndicationService",
@@ -141,6 +155,12 @@ _SERVICE_CASES = (
     _callback("holds a dot segment", "https://host/a/../b/", "https://host/b/"),
     _callback("holds a dot segment", "https://host/a%2Fb", "https://host/a/.b/..c/d.."),
     *_gateway_names("gatewayRef"),
+    _service(
+        "spec.deadLetterRef.name",
+        "is not the name of an object",
+        {"deadLetterRef": {"name": "Grave"}},
+        {"deadLetterRef": {"name": "grave"}},
+    ),
     *_gateway_names("handOverTo"),
     _service(
         "spec.publishers[0].namespace",
@@ -253,6 +273,12 @@ _DESTINATION_CASES = (
         {"insecureSkipVerify": False, "caSecretRef": {"name": "ca"}},
     ),
     _destination("tls", "has no effect", {"tls": {}}, {}, of=_HTTP),
+    _destination(
+        "deadLetterRef.name",
+        "is not the name of an object",
+        {"deadLetterRef": {"name": "Grave"}},
+        {"deadLetterRef": {"name": "grave"}},
+    ),
     _destination("destination", "is missing", {}, {"destination": "http://host/"}, of=_NOWHERE),
     _destination("destinationFrom", "names a second URL", {"destinationFrom": _url_in("a")}, {}),
     _destination(
@@ -498,8 +524,10 @@ CASES = (
     *WEBHOOK_CASES,
     *OAUTH2_CASES,
     *PROXY_CASES,
+    *RESPONSE_POLICY_CASES,
     *SNMP_CASES,
     *MAIL_CASES,
     *_FILTER_CASES,
     *_SUBSCRIPTION_CASES,
+    *REPLAY_CASES,
 )

@@ -10,6 +10,7 @@ from pillion_sidecar.fields import (
     Integer,
     ListOf,
     MapOf,
+    Number,
     Quantity,
     Struct,
     Text,
@@ -66,6 +67,8 @@ def values(kind: FieldType) -> st.SearchStrategy[Any]:
         case Integer():
             # Few numbers, so that comparisons are equal now and then.
             return st.integers(kind.minimum, kind.minimum + 3)
+        case Number():
+            return st.sampled_from([kind.minimum, 0.5, 3, kind.maximum])
         case Boolean():
             return st.booleans()
         case Quantity():

@@ -29,9 +29,17 @@ class Sidecar:
         self._session = session
         self._logged = asyncio.Event()
 
-    async def publish(self, *documents: JSON, query: str = "") -> Answer:
+    async def publish(
+        self,
+        *documents: JSON,
+        query: str = "",
+        publisher: str | None = None,
+        headers: Mapping[str, str] = {},
+    ) -> Answer:
         body = b"".join(json.dumps(document).encode() + b"\n" for document in documents)
-        headers = {"Content-Type": "application/x-ndjson"}
+        headers = {"Content-Type": "application/x-ndjson", **headers}
+        if publisher is not None:
+            headers["Pillion-Publisher"] = publisher
         url = f"{self.intake}/v1/indications?source=test&{query}"
         async with self._session.post(url, data=body, headers=headers) as response:
             return await answer_of(response)
@@ -39,6 +47,14 @@ class Sidecar:
     async def get(self, path: str) -> Answer:
         async with self._session.get(self.intake + path) as response:
             return await answer_of(response)
+
+    async def post(self, path: str) -> Answer:
+        async with self._session.post(self.intake + path) as response:
+            return await answer_of(response)
+
+    async def metrics(self) -> str:
+        async with self._session.get(f"{self.telemetry}/metrics") as response:
+            return await response.text()
 
     def events(self, name: str) -> list[JSON]:
         """The log records of one event so far."""

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pillion_sidecar.journal.workers import Result
+from pillion_sidecar.journal.ports import Result
 
 
 class SteppedWorker:

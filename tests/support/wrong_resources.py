@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.fields import Integer, Struct, Text
+from pillion_sidecar.fields import Integer, Number, Struct, Text
 from support.cluster_resources import (
     Resource,
     credentials,
@@ -96,6 +96,10 @@ def out_of_range() -> Iterator[Wrong]:
             "filterRef": {"name": "alerts"},
             "destinationRef": {"name": "operations"},
         },
+        "IndicationReplay": {
+            "destinationRef": {"name": "operations"},
+            "from": "2026-01-31T12:00:00Z",
+        },
     }
     for kind in KINDS:
         for path, type_ in _fields(kind.spec):
@@ -108,6 +112,8 @@ def out_of_range() -> Iterator[Wrong]:
 def _outside(type_: Any) -> Iterator[Any]:
     if isinstance(type_, Integer):
         yield from (type_.minimum - 1, type_.maximum + 1)
+    if isinstance(type_, Number):
+        yield from (0, -1, type_.maximum + 1)
     if isinstance(type_, Text) and type_.values:
         yield "Wrong"
 

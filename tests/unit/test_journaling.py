@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import pytest
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.schema.service import Durability, IndicationService
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.discards import DiscardRecorder, read_discards
 from pillion_sidecar.journal.files import LockedError
 from pillion_sidecar.journal.limits import MIB, MINIMUM_BYTES, JournalSettings
-from pillion_sidecar.journal.ports import Discard, DiscardQuery, Place
+from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal_runtime import (
     DEFAULT_BYTES,
     JournalFailed,
@@ -25,6 +24,7 @@ from pillion_sidecar.journal_runtime import (
     wanted_durability,
 )
 from support.journal_owner import Owner as PlainOwner
+from support.outcomes import identifiers, outcome
 
 FOLDER = Path("journal")
 
@@ -100,13 +100,13 @@ class Opened:
     def __init__(self, folder: Path | None) -> None:
         self.timers = LoopTimers(loop=asyncio.get_running_loop())
         self.owner = PlainOwner()
-        self.discards = DiscardRecorder(timers=self.timers)
+        self.history = History(clock=SystemClock(), timers=self.timers)
         self.folder = JournalFolder(
             folder,
             clock=SystemClock(),
             timers=self.timers,
             identities=self.owner,
-            discards=self.discards,
+            history=self.history,
         )
 
     async def open(self, **service: Any) -> Any:
@@ -135,22 +135,12 @@ async def test_in_memory_a_folder_is_neither_made_nor_locked(
     assert said(caplog) == []
 
 
-async def test_in_memory_discards_are_listed_in_a_folder_that_exists(tmp_path: Path) -> None:
+async def test_in_memory_a_history_is_kept_in_a_folder_that_exists(tmp_path: Path) -> None:
     opened = Opened(tmp_path)
     assert await opened.open(durability=Durability.MEMORY) is None
-    one = Discard(
-        time=datetime(2026, 11, 22, 9, 0, tzinfo=UTC),
-        destination="siem",
-        subscription="to-siem",
-        reason="queue-full",
-        identifier="i1",
-        queue=0,
-        number=0,
-        id=1,
-    )
-    opened.discards.add(one)
+    opened.history.add(outcome(1))
     opened.close()
-    assert await asyncio.to_thread(lambda: list(read_discards(tmp_path, DiscardQuery()))) == [one]
+    assert await asyncio.to_thread(identifiers, tmp_path) == ["i1"]
 
 
 async def test_a_journal_that_is_left_alone_is_told_of(

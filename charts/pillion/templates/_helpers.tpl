@@ -114,11 +114,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* Objects are read by list and watch alone, and written by server-side apply: that is patch, and
 create where there is none. */ -}}
 - apiGroups: [pillion.dev]
-  resources: [indicationfilters, indicationservices, indicationsubscriptions, listenerdestinations]
+  resources: [indicationfilters, indicationreplays, indicationservices, indicationsubscriptions, listenerdestinations]
   verbs: [list, watch]
 - apiGroups: [pillion.dev]
   resources:
     - indicationfilters/status
+    - indicationreplays/status
     - indicationservices/status
     - indicationsubscriptions/status
     - listenerdestinations/status
@@ -127,6 +128,10 @@ create where there is none. */ -}}
 - apiGroups: [pillion.dev]
   resources: [listenerdestinations]
   verbs: [patch]
+# Finished replays, after their ttlSecondsAfterFinished.
+- apiGroups: [pillion.dev]
+  resources: [indicationreplays]
+  verbs: [delete]
 # The rendered configuration, and what users have labelled pillion.dev/credentials. Roles cannot
 # select by label; the operator does.
 - apiGroups: [""]

@@ -1,6 +1,7 @@
 {{/* The alerts, with the address of the manual where one is named. */}}
 {{- define "pillion.alerts" -}}
-{{- $alerts := .Files.Get "files/alerts.yaml" -}}
+{{- $operator := regexReplaceAll "(?s)^.*?groups:\n" (.Files.Get "files/operator-alerts.yaml") "" -}}
+{{- $alerts := printf "%s%s" (.Files.Get "files/alerts.yaml") $operator -}}
 {{- with .Values.monitoring.manual -}}
 {{- $alerts = $alerts | replace "docs/runbook.md#" (printf "%s/runbook.html#" (trimSuffix "/" .)) -}}
 {{- end -}}

@@ -26,7 +26,7 @@ failure, since the URL may be wrong; with --gone-ok it counts as drained.
 
 examples:
   pillion drain
-  pillion drain --to http://127.0.0.1:8290 --timeout 20
+  pillion drain --server http://127.0.0.1:8290 --timeout 20
   pillion drain --gone-ok
 
 exit codes: 0 nothing is pending, 1 no deliverer or an unexpected answer, 2 a wrong command line,
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 def _drain(args: argparse.Namespace) -> int:
     started = time.monotonic()
     timeout = args.timeout + ANSWER_SECONDS
-    with DelivererClient(args.to, timeout=timeout, access=Access.of(args)) as client:
+    with DelivererClient(args.server, timeout=timeout, access=Access.of(args)) as client:
         try:
             answer = client.post("/drain", {"timeout": f"{args.timeout:g}"})
         except Unreachable as failure:

@@ -5,26 +5,27 @@ import json
 import resource
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pillion_cli.arguments import Options, add_output_argument
+from pillion_cli.arguments import Options, add_output_argument, moment
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.journal_overview import Export, Overview
 from pillion_cli.journal_reader import JournalReader, Snapshot
 from pillion_cli.tables import show_table
-from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.discards import (
+from pillion_sidecar.history.damage import Damage, damage_in
+from pillion_sidecar.history.discards import (
     count_unlisted,
     encode_discard,
     lists_discards,
     read_discards,
 )
+from pillion_sidecar.history.files import segments_of
+from pillion_sidecar.history.outcome import Discard, OutcomeQuery, OutcomeResult
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.files import JournalError, UnreadableError, folder_error
 from pillion_sidecar.journal.marks import MARKS_NAME
-from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
 from pillion_sidecar.wire.queues import Moment
@@ -44,9 +45,10 @@ adds the id, the time of acceptance and the outcome at each destination.
 
 discards lists the discards: time, destination, subscription, reason, the source and identifier by
 which the publisher can send the indication again, and the detail of the attempt that decided it.
-The list has a maximum size, by default 64 MB; the oldest entries are removed.
+The list is that of the history: by default a week, in a tenth of the volume.
 
-Only export shows the content of indications; a journal contains no credentials. A deliverer that
+Of these, only export shows the content of indications; `pillion discarded show` shows that of a
+discard. The journal contains no credentials, but may have the URLs of callbacks. A deliverer that
 accepts an export assigns new numbers, and refuses lines whose `expires` has passed.
 
 examples:
@@ -80,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.value(
         "--since TIME",
         "list only the discards since this time, such as 2026-11-22T09:00:00Z",
-        _moment,
+        moment,
     )
     options.flag("--envelope", "export each indication with its outcome")
 
@@ -130,16 +132,6 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError(f"{', '.join(given)}: only for discards", code=Exit.USAGE)
     if args.output == "json" and args.action == "export":
         raise CommandError("--output: not for export, which writes JSON", code=Exit.USAGE)
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-11-22T09:00:00Z")
-    return moment
 
 
 def _allow_many_files() -> None:
@@ -225,7 +217,7 @@ def _text(number: int | None) -> str | None:
 
 
 def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace) -> int:
-    damage = [*reader.damage(), *_marks_folder(snapshot)]
+    damage = [*reader.damage(), *_marks_folder(snapshot), *_of_history(snapshot)]
     torn, unfinished = reader.torn(), reader.unfinished()
     quarantined = _quarantined(snapshot)
     files = len(snapshot.names())
@@ -250,6 +242,25 @@ def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace)
     verdict = f"damaged in {_count(len(damage), 'place')}" if damage else verdict
     print(f"{verdict}: {_count(files, 'file')}, {size:,} bytes")
     return Exit.FAILED if damage or torn else Exit.OK
+
+
+def _of_history(snapshot: Snapshot) -> list[Finding]:
+    segments = segments_of(snapshot.folder)
+    found: list[Damage] = []
+    for segment in segments:
+        # A deliverer may have removed it.
+        with suppress(FileNotFoundError):
+            found += damage_in(segment, is_newest=segment is segments[-1])
+    return [
+        Finding(
+            kind=FindingKind.DAMAGED,
+            file=one.file,
+            begin=one.begin,
+            end=one.begin + one.size,
+            lost=f"outcomes, at most {_count(one.discards, 'discard')} among them",
+        )
+        for one in found
+    ]
 
 
 def _marks_folder(snapshot: Snapshot) -> list[Finding]:
@@ -333,7 +344,12 @@ def _export(reader: JournalReader, args: argparse.Namespace) -> int:
 
 
 def _discards(args: argparse.Namespace) -> int:
-    query = DiscardQuery(destination=args.destination, reason=args.reason, since=args.since)
+    query = OutcomeQuery(
+        result=OutcomeResult.DISCARDED,
+        destination=args.destination,
+        reason=args.reason,
+        since=None if args.since is None else args.since.timestamp(),
+    )
     if not lists_discards(args.directory):
         # Nothing was discarded, if it is a journal.
         with Snapshot(args.directory) as snapshot, _refusing():
@@ -352,7 +368,8 @@ def _discards(args: argparse.Namespace) -> int:
         raise CommandError(str(failure), code=Exit.USAGE) from error
     if unlisted:
         print(
-            f"pillion journal: {unlisted:,} discards are not listed: the list was full",
+            f"pillion journal: {unlisted:,} discards are not listed any more: they were too old,"
+            " or the history was full",
             file=sys.stderr,
         )
     return Exit.OK

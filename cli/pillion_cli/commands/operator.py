@@ -34,7 +34,7 @@ from pillion_sidecar.supervision import first
 
 HELP = """\
 Run the operator, which runs deliverers for IndicationServices, ListenerDestinations,
-IndicationFilters and IndicationSubscriptions.
+IndicationFilters, IndicationSubscriptions and IndicationReplays.
 
 In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/config. Without
 --namespace it serves all namespaces. Of several replicas one leads, by a Lease; the others answer

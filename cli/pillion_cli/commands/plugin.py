@@ -3,6 +3,7 @@
 import argparse
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from pillion_cli.arguments import Options, add_output_argument, seconds_from, whole_number
@@ -100,7 +101,16 @@ def _exec(args: argparse.Namespace) -> int:
     from pillion_plugin.serving import SocketError, serve
 
     scripts = Scripts(args.program)
-    with ended_at_once(scripts.end_all):
+    sockets: list[Path] = []
+
+    def end() -> None:
+        scripts.end_all()
+        for path in sockets:
+            # Whatever happens, the process must end.
+            with suppress(OSError):
+                path.unlink()
+
+    with ended_at_once(end):
         try:
             serve(
                 scripts.deliver,
@@ -108,6 +118,7 @@ def _exec(args: argparse.Namespace) -> int:
                 version=metadata.version("pillion"),
                 in_flight=args.in_flight or 1,
                 socket=args.socket,
+                sockets=sockets,
             )
         except SocketError as failure:
             raise CommandError(f"--socket: {failure.strerror or failure}") from failure

@@ -50,7 +50,7 @@ examples:
   jq -c '.alerts[]' report.json | pillion publish - --source weather
   pillion publish alerts.ndjson --ack delivered --timeout 300
   pillion publish alerts.ndjson --flush
-  pillion publish alerts.ndjson --to https://pillion-plant.team.svc:8288 --ca ca.crt \\
+  pillion publish alerts.ndjson --server https://pillion-plant.team.svc:8288 --ca ca.crt \\
     --token-file /var/run/secrets/pillion/token
   pillion publish steps.ndjson --source plant --group batch-7 --ordered --group-max-idle 60
 
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
     with (
         _input(args.file) as stream,
         DelivererClient(
-            args.to, timeout=args.timeout + NETWORK_SECONDS, access=Access.of(args)
+            args.server, timeout=args.timeout + NETWORK_SECONDS, access=Access.of(args)
         ) as client,
         _progress(stream) as settled,
     ):

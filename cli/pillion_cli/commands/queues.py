@@ -3,30 +3,40 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
-from pillion_cli.arguments import Options, add_deliverer_arguments, add_output_argument
+from pillion_cli.arguments import (
+    Options,
+    add_deliverer_arguments,
+    add_output_argument,
+    seconds_from,
+)
 from pillion_cli.client import Access, DelivererClient, Refused
 from pillion_cli.exits import CommandError, Exit
-from pillion_cli.tables import show_table
+from pillion_cli.queue_states import ORDERS, Judged, judged, summary, time_of
+from pillion_cli.queue_table import details_lines, queue_lines
+from pillion_cli.terminal import Output, Style, cut, wrapped
+from pillion_cli.watching import watch
 from pillion_sidecar.config.problems import escape_controls
-from pillion_sidecar.wire.queues import (
-    AnswerError,
-    AttemptStatus,
-    OutcomeStatus,
-    QueueDetails,
-    QueuePage,
-    QueueStatus,
-    RetryStatus,
-    converted,
-)
+from pillion_sidecar.wire.queues import AnswerError, QueueDetails, QueuePage, converted
 
 HELP = """
-Show the destination queues of a deliverer: depth, age, counts of delivered and discarded
-indications, the result of the last attempt, the time of the next attempt, and when the first
-indication is lost if no delivery succeeds. With NAME: that queue, its retry policy and its last 20
-attempts.
+Show the destination queues of a deliverer, the worst first: what state each is in and why, its
+depth and capacity, how long its oldest indication has waited, since when its listener fails or is
+slow, how many indications arrive and are delivered per second, the next attempt, when the first
+indication is lost, and when the queue is full. With NAME: that queue, its retry policy and its last
+20 attempts.
+
+The states, from the worst: failing, held, paused, unanswered (an attempt waits for its answer),
+suspended, slow (the listener takes fewer than arrive), behind (the oldest has waited 10 s), limited
+(by rateLimit), draining (no longer configured), ok.
+
+A terminal shows what fits, without breaking a line; NO_COLOR=1 takes the colours away. A pipe gets
+all columns, one line for each queue, with two spaces or more between the columns and - for an empty
+cell, behind a summary and an empty line.
 
 --skip discards the indication at the front; --purge discards everything that is pending. An attempt
 in progress may still succeed; it is not repeated. The discards are logged, counted with the reason
@@ -35,15 +45,22 @@ in progress may still succeed; it is not repeated. The discards are logged, coun
 examples:
   pillion queues
   pillion queues siem
+  pillion queues --watch --failing
+  pillion queues --sort loss --wide
   pillion queues --skip siem
   pillion queues --purge siem --yes
   pillion queues --output json | jq '.queues[] | select(.depth > 0)'
 
-exit codes: 0 done, 1 no such queue, nothing to discard, or no deliverer, 2 a wrong command line.
+exit codes: 0 done, 1 no such queue, nothing to discard, or no deliverer, 2 a wrong command line,
+130 --watch was ended by Ctrl-C.
 """
 
 TIMEOUT = 30.0
 PAGE = 1000
+#: Seconds between two looks of --watch.
+WATCH_SECONDS, LEAST_SECONDS = 2.0, 0.1
+#: A deliverer that hangs is told sooner.
+WATCH_TIMEOUT = 5.0
 #: Members of a page that are not about the deliverer.
 _OF_A_PAGE = ("queues", "next")
 
@@ -56,55 +73,142 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
     Options(what).value("--skip NAME", "discard the indication at the front")
     Options(what).value("--purge NAME", "discard everything that is pending")
-    Options(parser).flag("--yes", "do not ask for confirmation")
+    options = Options(parser)
+    options.flag("--yes", "do not ask for confirmation")
+    options.flag("--failing", "only queues that have trouble")
+    options.choice("--sort", ORDERS, "order of the queues; json has them by name by default")
+    options.flag("--wide", "all columns, whatever the width of the terminal")
+    options.value(
+        "--watch SECONDS",
+        f"show them again every so many seconds, until Ctrl-C [{WATCH_SECONDS:g}]",
+        seconds_from(LEAST_SECONDS),
+        nargs="?",
+        const=WATCH_SECONDS,
+    )
     add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    with DelivererClient(args.to, timeout=TIMEOUT, access=Access.of(args)) as client:
+    _check(args)
+    timeout = TIMEOUT if args.watch is None else WATCH_TIMEOUT
+    with DelivererClient(args.server, timeout=timeout, access=Access.of(args)) as client:
         if args.skip is not None or args.purge is not None:
             return _give_up(client, args)
-        if args.name is not None:
-            return _show_one(client, args)
-        return _show_all(client, args)
-
-
-def _show_all(client: DelivererClient, args: argparse.Namespace) -> int:
-    pages = list(_pages(client))
-    if args.output == "json":
-        # An older deliverer has fewer members.
-        told = {name: value for name, value in pages[0].items() if name not in _OF_A_PAGE}
-        queues = [queue for page in pages for queue in page["queues"]]
-        print(json.dumps({"durability": None, **told, "queues": queues}))
-        return Exit.OK
-    durability = pages[0].get("durability")
-    if durability is not None:
-        print(f"durability: {durability}")
-    _show_queues([queue for page in pages for queue in _read(page, QueuePage).queues])
+        look = _Look(client, args, now=time.time)
+        if args.watch is not None:
+            watch(
+                look.frame,
+                every=args.watch,
+                output=Output.of_process,
+                monotonic=time.monotonic,
+                sleep=time.sleep,
+                tell=_tell,
+            )
+        for line in look.lines(Output.of_process()):
+            print(line)
     return Exit.OK
 
 
-def _pages(client: DelivererClient) -> Iterator[dict[str, Any]]:
-    after: str | None = ""
-    while after is not None:
-        page = client.get("/v1/queues", {"limit": PAGE, "after": after}).document()
-        yield page
-        after = page.get("next")
+def _check(args: argparse.Namespace) -> None:
+    """Raises CommandError for options that would have no effect."""
+    of_all = {"--failing": args.failing, "--sort": args.sort}
+    of_a_look = {"--watch": args.watch, "--wide": args.wide}
+    if args.skip is not None or args.purge is not None:
+        wrong = [name for name, given in (of_all | of_a_look).items() if given]
+        if wrong:
+            raise CommandError(f"{', '.join(wrong)}: not with --skip or --purge", code=Exit.USAGE)
+    elif args.yes:
+        raise CommandError("--yes: only with --skip or --purge", code=Exit.USAGE)
+    elif args.name is not None:
+        wrong = [name for name, given in of_all.items() if given]
+        if wrong:
+            raise CommandError(f"{', '.join(wrong)}: not with NAME", code=Exit.USAGE)
 
 
-def _show_one(client: DelivererClient, args: argparse.Namespace) -> int:
-    answer = client.get(f"/v1/queues/{args.name}").document()
-    if args.output == "json":
-        print(json.dumps(answer))
-        return Exit.OK
-    queue = _read(answer, QueueDetails)
-    _show_queues([queue])
-    if queue.hold is not None:
-        print(f"held since {queue.hold.since}: {escape_controls(queue.hold.message)}")
-    if queue.retry is not None:
-        print(_retry(queue.retry, lifetime=queue.indication_lifetime_seconds))
-    _show_attempts(queue.attempts)
-    return Exit.OK
+def _tell(text: str) -> None:
+    print(f"pillion queues: {text}", file=sys.stderr, flush=True)
+
+
+class _Look:
+    """What the deliverer says, as lines."""
+
+    def __init__(
+        self, client: DelivererClient, args: argparse.Namespace, *, now: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._args = args
+        self._now = now
+
+    def frame(self, output: Output) -> list[str]:
+        """The lines, below one that says when they were true."""
+        lines = list(self.lines(output))
+        if self._args.output == "json":
+            return lines
+        at = datetime.fromtimestamp(self._now()).astimezone()
+        if not output.is_screen:
+            return [at.isoformat(timespec="seconds"), *lines, ""]
+        text = f"{at:%H:%M:%S}  {self._client.url}  every {self._args.watch:g} s"
+        return [output.paint(cut(text, output.width), Style.DIM), *lines]
+
+    def lines(self, output: Output) -> Iterator[str]:
+        """Raises CommandError."""
+        if self._args.name is not None:
+            return self._one(output)
+        return self._all(output)
+
+    def _one(self, output: Output) -> Iterator[str]:
+        answer = self._client.get(f"/v1/queues/{self._args.name}")
+        document = answer.document()
+        if self._args.output == "json":
+            yield json.dumps(document)
+            return
+        queue = _read(document, QueueDetails)
+        now = time_of([queue], answer.headers, now=self._now)
+        yield from details_lines(
+            judged(queue, now=now), queue, output, now=now, is_wide=self._args.wide
+        )
+
+    def _all(self, output: Output) -> Iterator[str]:
+        pages, headers = self._pages()
+        queues = [queue for page in pages for queue in _read(page, QueuePage).queues]
+        now = time_of(queues, headers, now=self._now)
+        found = [judged(queue, now=now) for queue in queues]
+        shown = [one for one in found if one.state.is_trouble] if self._args.failing else found
+        if self._args.output == "json":
+            told = (queue for page in pages for queue in page["queues"])
+            told_of = dict(zip(map(id, queues), told, strict=True))
+            ordered = self._in_order(shown, by_default="name")
+            yield _document(pages[0], [told_of[id(one.queue)] for one in ordered])
+            return
+        for line in wrapped(summary(found), output.width):
+            yield output.paint(line, Style.BOLD)
+        durability = pages[0].get("durability")
+        if durability is not None:
+            yield f"durability: {escape_controls(str(durability))}"
+        if shown:
+            yield ""
+            ordered = self._in_order(shown, by_default="trouble")
+            yield from queue_lines(ordered, output, is_wide=self._args.wide)
+
+    def _pages(self) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
+        """Return all pages, and the headers of the last one."""
+        pages: list[dict[str, Any]] = []
+        after: str | None = ""
+        while True:
+            answer = self._client.get("/v1/queues", {"limit": PAGE, "after": after})
+            pages.append(answer.document())
+            after = pages[-1].get("next")
+            if after is None:
+                return pages, answer.headers
+
+    def _in_order(self, found: Sequence[Judged], *, by_default: str) -> list[Judged]:
+        return sorted(found, key=ORDERS[self._args.sort or by_default])
+
+
+def _document(page: Mapping[str, Any], queues: Sequence[dict[str, Any]]) -> str:
+    # An older deliverer has fewer members.
+    told = {name: value for name, value in page.items() if name not in _OF_A_PAGE}
+    return json.dumps({"durability": None, **told, "queues": queues})
 
 
 def _give_up(client: DelivererClient, args: argparse.Namespace) -> int:
@@ -146,97 +250,3 @@ def _read(answer: dict[str, Any], kind: type[_Answer]) -> _Answer:
         return converted(answer, kind)
     except AnswerError as error:
         raise Refused(f"the answer is not from a deliverer: {error}") from None
-
-
-def _show_queues(queues: Sequence[QueueStatus]) -> None:
-    def row(queue: QueueStatus, loss: str) -> tuple[str | int | None, ...]:
-        age = queue.oldest_indication_age_seconds
-        relay = "" if queue.relay_to is None else f", relay to {queue.relay_to}"
-        return (
-            f"{queue.name}{relay}",
-            _depth(queue),
-            queue.high_water,
-            None if age is None else duration(age),
-            queue.in_flight,
-            queue.delivered,
-            sum(queue.discarded.values()),
-            _result(queue.last_result),
-            _next_attempt(queue),
-            loss,
-        )[: len(columns)]
-
-    numbers = ("depth", "high water", "oldest", "in flight", "delivered", "discarded")
-    losses = [_first_loss(queue) for queue in queues]
-    columns = ["name", *numbers, "last result", "next attempt"]
-    if any(losses):
-        columns.append("first loss")
-    show_table(columns, map(row, queues, losses), numbers=numbers)
-
-
-def _depth(queue: QueueStatus) -> str:
-    held = f" +{queue.held:,} held" if queue.held else ""
-    return f"{queue.depth:,}/{queue.capacity:,}{held}"
-
-
-def _next_attempt(queue: QueueStatus) -> str:
-    if queue.suspended:
-        return "suspended"
-    if queue.hold is not None:
-        return f"held: {queue.hold.cause}"
-    return "" if queue.next_attempt_time is None else str(queue.next_attempt_time)
-
-
-def _first_loss(queue: QueueStatus) -> str:
-    """Return the time until the first loss, by the deliverer's clock."""
-    due, accepted = queue.first_loss_due_time, queue.oldest_indication_time
-    if due is None or accepted is None:
-        return ""
-    left = due - accepted - (queue.oldest_indication_age_seconds or 0.0)
-    return f"in {duration(left)}" if left >= 1 else "now"
-
-
-def _retry(retry: RetryStatus, *, lifetime: float) -> str:
-    wait = f"{duration(retry.interval_seconds)} apart"
-    if retry.backoff == "Exponential":
-        wait += f", doubling to {duration(retry.maximum_interval_seconds)}"
-    if retry.jitter_percent:
-        wait += f", jitter {retry.jitter_percent} %"
-    number = "no limit of retries" if retry.attempts is None else f"{retry.attempts:,} retries"
-    kept = f"lifetime {duration(lifetime)}" if lifetime else "no lifetime"
-    return f"retry: {number}, {wait}; {kept}"
-
-
-def _show_attempts(attempts: Sequence[AttemptStatus]) -> None:
-    numbers = ("sequence", "attempt", "ms")
-    rows = (
-        (
-            str(attempt.time),
-            attempt.identifier,
-            None if attempt.sequence_number is None else str(attempt.sequence_number),
-            str(attempt.attempt),
-            f"{attempt.seconds * 1000:,.1f}",
-            _result(attempt),
-        )
-        for attempt in attempts
-    )
-    show_table(("time", "identifier", *numbers, "result"), rows, numbers=numbers)
-
-
-def _result(outcome: OutcomeStatus | AttemptStatus | None) -> str:
-    if outcome is None:
-        return ""
-    return f"{outcome.result}: {outcome.detail}" if outcome.detail else outcome.result
-
-
-def duration(seconds: float) -> str:
-    """Format seconds as 4 s, 3 min 20 s, 2 h 5 min or 4 d 2 h."""
-    left = int(seconds)
-    for unit, size, below, part in (
-        ("d", 86400, "h", 3600),
-        ("h", 3600, "min", 60),
-        ("min", 60, "s", 1),
-    ):
-        if left >= size:
-            rest = left % size // part
-            return f"{left // size} {unit}" + (f" {rest} {below}" if rest else "")
-    return f"{left} s"

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pillion_cli.arguments import Options, whole_number
@@ -24,6 +25,7 @@ from pillion_cli.serving import (
     start_logging,
 )
 from pillion_sidecar.app import Deliverer, StartFailed
+from pillion_sidecar.clock import SystemClock
 from pillion_sidecar.config.addresses import Address, AddressPolicy
 from pillion_sidecar.descriptors import raise_limit
 from pillion_sidecar.settings import (
@@ -35,6 +37,10 @@ from pillion_sidecar.settings import (
     TLSFiles,
 )
 from pillion_sidecar.supervision import PartFailed, first
+from pillion_sidecar.telemetry.tracing import create_spans
+
+if TYPE_CHECKING:
+    from pillion_sidecar.telemetry.spans import Spans
 
 #: Placeholder of --gateway for the name of the gateway's IndicationService.
 SERVICE = "{service}"
@@ -186,7 +192,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.value(
         "--administration HOST:PORT",
-        "address of /v1/queues and /drain [the intake listener]",
+        "address of /v1/queues, /v1/outcomes, /v1/status, /drain and others [that of --intake]",
         address,
     )
     options.file(
@@ -355,7 +361,8 @@ def run(args: argparse.Namespace) -> int:
         sys.setswitchinterval(SWITCH_SECONDS)
     output = start_logging(args)
     try:
-        asyncio.run(_serve(settings, log_records_dropped=lambda: output.dropped))
+        spans = create_spans(SystemClock())
+        asyncio.run(_serve(settings, log_records_dropped=lambda: output.dropped, spans=spans))
     except StartFailed as failure:
         print(failure, file=sys.stderr)
         raise CommandError("the deliverer could not start") from failure
@@ -369,10 +376,17 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) -> None:
+async def _serve(
+    settings: Settings, *, log_records_dropped: Callable[[], int], spans: "Spans | None"
+) -> None:
     stop = asyncio.Event()
     heed_signals(stop)
-    deliverer = Deliverer(settings, log_records_dropped=log_records_dropped, loading=gc_disabled)
+    deliverer = Deliverer(
+        settings,
+        log_records_dropped=log_records_dropped,
+        loading=gc_disabled,
+        spans=spans,
+    )
     failure = None
     async with asyncio.TaskGroup() as tasks:
         announcement = tasks.create_task(_announce(deliverer))

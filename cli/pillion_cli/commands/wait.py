@@ -18,7 +18,7 @@ can connect.
 
 examples:
   pillion wait
-  pillion wait --to http://127.0.0.1:8289 --timeout 20
+  pillion wait --server http://127.0.0.1:8289 --timeout 20
 
 exit codes: 0 it has started, 1 it has not in that time, 2 a wrong command line.
 """
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with DelivererClient(args.to, timeout=LOOK_SECONDS, named_by="--to") as client:
+    with DelivererClient(args.server, timeout=LOOK_SECONDS, named_by="--server") as client:
         try:
             wait_until_started(client, within=args.timeout, now=time.monotonic, sleep=time.sleep)
         except CommandError as failure:

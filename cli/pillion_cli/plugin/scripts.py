@@ -5,13 +5,14 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
+from typing import IO
 
 from pillion_cli.plugin.processes import exit_code, kill_group, signal_group
 from pillion_plugin import Delivery, Refused, Retry
+from pillion_plugin.log import LINE_LIMIT, STANDARD_ERROR
 from pillion_sidecar.signals import signal_name
 
 #: EX_DATAERR of sysexits.h.
@@ -23,11 +24,8 @@ VALUE_LIMIT = 4096
 SHARE = 0.9
 #: The part at which a process that ignores SIGTERM is killed.
 KILL_SHARE = 0.95
-#: Bytes of the last line of standard error that are kept.
-_LINE_LIMIT = 4096
 #: What a pipe holds at most.
 _CHUNK = 65_536
-_STANDARD_ERROR = 2
 
 
 class Scripts:
@@ -69,7 +67,7 @@ class Scripts:
             process = subprocess.Popen(
                 self._command,
                 stdin=params,
-                stdout=_STANDARD_ERROR,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=os.environ | variables,
                 process_group=0,
@@ -86,8 +84,9 @@ class Scripts:
         with self._lock:
             self._running.discard(process.pid)
             process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
 
     def end_all(self) -> None:
         """End every process, and start none any more."""
@@ -97,8 +96,60 @@ class Scripts:
                 kill_group(group)
 
 
+class _Output:
+    """What a process writes to one stream, passed on to our standard error in whole lines."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        assert stream is not None
+        self.descriptor = stream.fileno()
+        os.set_blocking(self.descriptor, False)
+        #: Of the line that has not ended.
+        self._part = bytearray()
+        #: The last line with more than white space, and a line feed if it has ended.
+        self._last = b""
+
+    @property
+    def last_line(self) -> str:
+        """A carriage return ends a line, too."""
+        return self._last.strip().decode("utf-8", "replace")
+
+    def read(self) -> bool:
+        """Pass on what has come; return whether more may come."""
+        try:
+            chunk = os.read(self.descriptor, _CHUNK)
+        except BlockingIOError:
+            return True
+        self._pass_on(chunk)
+        self._keep_last(chunk)
+        return bool(chunk)
+
+    def end(self) -> None:
+        """Read what a pipe holds: others of the group may still write."""
+        self.read()
+        if self._part:
+            self._pass_on(b"\n")
+
+    def _pass_on(self, chunk: bytes) -> None:
+        lines, line_end, rest = chunk.rpartition(b"\n")
+        if line_end:
+            STANDARD_ERROR.write(bytes(self._part) + lines + line_end)
+            self._part.clear()
+        self._part += rest[: LINE_LIMIT - len(self._part)]
+
+    def _keep_last(self, chunk: bytes) -> None:
+        text = self._last + chunk
+        line = text.rstrip()
+        start = max(line.rfind(b"\n"), line.rfind(b"\r")) + 1
+        blank = text[len(line) :]
+        if b"\n" in blank or b"\r" in blank:
+            self._last = line[start:][:LINE_LIMIT] + b"\n"
+        else:
+            self._last = text[start:][:LINE_LIMIT]
+
+
 class _Run:
-    """Waits for one process, and passes its standard error on."""
+    """Waits for one process, and passes on what it writes. It never waits for whoever reads that:
+    the process must end in time."""
 
     def __init__(
         self,
@@ -107,32 +158,29 @@ class _Run:
         timeout: float,
         monotonic: Callable[[], float],
     ) -> None:
-        assert process.stderr is not None
         self._process = process
-        self._errors = process.stderr.fileno()
+        self._errors = _Output(process.stderr)
+        self._outputs = (_Output(process.stdout), self._errors)
         self._monotonic = monotonic
         self._stages = [
             (start + SHARE * timeout, signal.SIGTERM),
             (start + KILL_SHARE * timeout, signal.SIGKILL),
         ]
-        self._last = bytearray()
-        self._line = bytearray()
         self.limit = SHARE * timeout
         self.timed_out = False
 
     @property
     def last_line(self) -> str:
-        line = bytes(self._line).strip() or bytes(self._last)
-        return line.decode("utf-8", "replace")
+        return self._errors.last_line
 
     def ended(self) -> int:
         """Return the exit code once the process has ended; it is not reaped."""
-        os.set_blocking(self._errors, False)
         handle = os.pidfd_open(self._process.pid)
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(handle, selectors.EVENT_READ)
-                selector.register(self._errors, selectors.EVENT_READ)
+                for output in self._outputs:
+                    selector.register(output.descriptor, selectors.EVENT_READ, output)
                 self._follow(selector, handle)
         finally:
             os.close(handle)
@@ -140,35 +188,20 @@ class _Run:
 
     def _follow(self, selector: selectors.BaseSelector, handle: int) -> None:
         while True:
-            ready = {key.fd for key, _ in selector.select(self._until_next_stage())}
-            if self._errors in ready and not self._read():
-                selector.unregister(self._errors)
-            if handle in ready:
+            ready = [key for key, _ in selector.select(self._until_next_stage())]
+            for key in ready:
+                if key.fd != handle and not key.data.read():
+                    selector.unregister(key.fd)
+            if any(key.fd == handle for key in ready):
                 break
             while self._stages and self._stages[0][0] <= self._monotonic():
                 self.timed_out = True
                 signal_group(self._process.pid, self._stages.pop(0)[1])
-        # What a pipe holds: others of the group may still write.
-        self._read()
+        for output in self._outputs:
+            output.end()
 
     def _until_next_stage(self) -> float | None:
         return max(0.0, self._stages[0][0] - self._monotonic()) if self._stages else None
-
-    def _read(self) -> bool:
-        """Pass on what has come; return whether more may come."""
-        try:
-            chunk = os.read(self._errors, _CHUNK)
-        except BlockingIOError:
-            return True
-        sys.stderr.buffer.write(chunk)
-        sys.stderr.buffer.flush()
-        for line in chunk.splitlines(keepends=True):
-            room = _LINE_LIMIT - len(self._line)
-            self._line += line[:room]
-            if line.endswith((b"\n", b"\r")):
-                self._last = bytearray(self._line.strip()) or self._last
-                self._line.clear()
-        return bool(chunk)
 
 
 def environment(delivery: Delivery) -> dict[str, str]:

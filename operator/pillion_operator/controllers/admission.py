@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.selector_overlap import pod_selector
+from pillion_operator.evaluation.dead_letters import dead_letter_verdict
 from pillion_operator.evaluation.judging import Judge, Judgement
 from pillion_operator.evaluation.mof import (
     MOFRefused,
@@ -32,6 +33,8 @@ from pillion_operator.store import Store
 from pillion_sidecar.config.parsing import Resource
 from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
 from pillion_sidecar.config.resolving import DEFAULT_SERVICE
+from pillion_sidecar.config.schema.history import HistoryBodies
+from pillion_sidecar.config.schema.replay import Replayable
 
 #: Bounds, for the sake of the waiting client: services that a filter is checked with, subscriptions
 #: read for a destination, and services compared with one.
@@ -58,10 +61,9 @@ class Admission:
             case "ListenerDestination":
                 return self._of_destination(body, parsed.resource, around)
             case "IndicationSubscription":
-                absent = (one for one in named_by(body) if around.body(one.kind, one.name) is None)
-                return Opinion(
-                    warnings=tuple(missing(one.kind, one.name).message for one in absent)
-                )
+                return Opinion(warnings=tuple(_absent(body, around)))
+            case "IndicationReplay":
+                return self._of_replay(body, parsed.resource, around)
             case _:
                 return self._of_service(body, parsed.resource, around)
 
@@ -84,18 +86,29 @@ class Admission:
         ]
         return Opinion(warnings=(unknown[0],) if unknown[0] and all(unknown) else ())
 
+    def _of_replay(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
+        # Alone, so its references do not resolve.
+        judged = self._judge.judge([resource]).problems
+        opinion = _sorted_out([one for one in judged if one.field == "spec.until"])
+        service = around.body(SERVICE, service_of(body))
+        return _with(opinion, *_absent(body, around), _not_kept(resource, service))
+
     def _of_destination(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
         secrets = (one.secret for one in around.secrets(secrets_of(resource.spec)))
         opinion = _sorted_out(self._judge.judge([resource, *secrets]).problems)
         names = set(_serving(body["metadata"]["name"], around)) or {DEFAULT_SERVICE}
         services = {name: (around.body(SERVICE, name) or {}).get("spec") or {} for name in names}
-        return _with(opinion, _short_retry(body.get("spec") or {}, services))
+        return _with(
+            opinion,
+            _short_retry(body.get("spec") or {}, services),
+            _wrong_dead_letter(body, around),
+        )
 
     def _of_service(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
         opinion = self._of_its_classes(body, resource, around)
         gateways = gateways_named(body, namespace=around).values()
         wrong = (one.message for one in gateways if not one.accepted)
-        opinion = _with(opinion, *wrong, *_overlaps(body, around))
+        opinion = _with(opinion, *wrong, *_overlaps(body, around), _wrong_dead_letter(body, around))
         return _with(opinion, _short_retry({}, {resource.name: body.get("spec") or {}}))
 
     def _of_its_classes(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
@@ -133,6 +146,30 @@ def _services(around: Namespace) -> Iterator[Resource]:
             yield parsed.resource
 
 
+def _absent(body: Object, around: Namespace) -> Iterator[str]:
+    for one in named_by(body):
+        if around.body(one.kind, one.name) is None:
+            yield missing(one.kind, one.name).message
+
+
+def _not_kept(resource: Resource, service: Object | None) -> str | None:
+    if service is None:
+        return None
+    bodies = ((service.get("spec") or {}).get("history") or {}).get(
+        "bodies", HistoryBodies.DISCARDED
+    )
+    if bodies == HistoryBodies.NONE:
+        kept = "no indication"
+    elif bodies == HistoryBodies.DISCARDED and resource.spec["results"] == [Replayable.DELIVERED]:
+        kept = "no delivered indication"
+    else:
+        return None
+    return (
+        f"IndicationService {service['metadata']['name']} keeps {kept} (spec.history.bodies: "
+        f"{bodies}), so nothing of it can be replayed. Set it to All for later replays."
+    )
+
+
 def _about(resource: Resource, judgement: Judgement) -> list[Problem]:
     named = f"{resource.kind.name}/{resource.name}"
     return [problem for problem in judgement.problems if problem.resource == named]
@@ -166,6 +203,11 @@ def _short_retry(destination: Object, services: dict[str, Object]) -> str | None
     condition = retry_condition(destination, services)
     short = condition is not None and condition.reason == "ShorterThanAlert"
     return condition.message if condition is not None and short else None
+
+
+def _wrong_dead_letter(body: Object, around: Namespace) -> str | None:
+    verdict = dead_letter_verdict(body, namespace=around)
+    return None if verdict.accepted else verdict.message
 
 
 def _overlaps(body: Object, around: Namespace) -> Iterator[str]:

@@ -34,7 +34,7 @@ _MISSING = frozenset(
 
 
 class MissingReferenceDelay:
-    """Delays the report that a subscription's reference is missing.
+    """Delays the report that a reference of a subscription or replay is missing.
 
     ``kubectl apply`` of a folder often applies subscriptions before what they name; an immediate
     report would cost each two writes and two Events.
@@ -56,14 +56,14 @@ class MissingReferenceDelay:
             while self._newest and next(iter(self._newest.values())) + QUIET <= now:
                 self._newest.popitem(last=False)
 
-    def wait(self, subscription: Key, verdict: Verdict) -> float:
+    def wait(self, user: Key, verdict: Verdict) -> float:
         """Seconds until ``verdict`` may be reported; 0: now."""
         if verdict.reason not in _MISSING:
-            self._since.pop(subscription, None)
+            self._since.pop(user, None)
             return 0.0
         now = self._clock.monotonic()
-        since = self._since.setdefault(subscription, now)
-        newest = max(since, self._newest.get(subscription.namespace, since))
+        since = self._since.setdefault(user, now)
+        newest = max(since, self._newest.get(user.namespace, since))
         return max(0.0, min(newest + QUIET, since + LONGEST) - now)
 
 

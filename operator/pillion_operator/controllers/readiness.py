@@ -11,6 +11,7 @@ from pillion_operator.desired.configuration import level_of
 from pillion_operator.evaluation.references import (
     DESTINATION,
     GATEWAY_REF,
+    REPLAY,
     SERVICE,
     SUBSCRIPTION,
     destination_ref,
@@ -19,6 +20,7 @@ from pillion_operator.evaluation.references import (
     service_of,
 )
 from pillion_operator.evaluation.relaying import relays
+from pillion_operator.evaluation.replaying import is_under_way
 from pillion_operator.evaluation.service import OLDER_DELIVERERS, missing, object_problems
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
 from pillion_operator.names import configuration_secret
@@ -43,7 +45,7 @@ class Wait:
 
 
 def verdict_of(context: Context, body: Object, services: Iterable[Key]) -> Verdict | None:
-    """The verdict on an object; None until its service's own reconcile has run."""
+    """The verdict on any object but a replay; None until its service's own reconcile has run."""
     key = key_of(body)
     if key.kind == SUBSCRIPTION:
         return _verdict_of_subscription(context, body)
@@ -179,7 +181,13 @@ def _in_service(
 
 def _unjudged(context: Context, key: Key, service: Key, state: ServiceState) -> bool:
     leading = context.references.naming(key) & context.references.naming(service)
-    return any(one.name not in state.evaluation.subscriptions for one in leading)
+    evaluation = state.evaluation
+    judged = {SUBSCRIPTION: evaluation.subscriptions, REPLAY: evaluation.replays}
+    return any(
+        one.kind in judged and one.name not in judged[one.kind]
+        for one in leading
+        if one.kind != REPLAY or is_under_way(context.store.get(one))
+    )
 
 
 def _judged(
@@ -191,7 +199,7 @@ def _judged(
             state.pending.add(key)
         return Wait()
     if not using:
-        message = "No subscription that is accepted and enabled uses it."
+        message = "No subscription that is accepted and enabled uses it, and no replay."
         return Condition("Ready", "True", "NotUsed", message)
     total = DelivererCounts()
     grace = 0.0
@@ -222,11 +230,16 @@ def counts(context: Context, service: Key, *revisions: str | None) -> DelivererC
 
 
 def services_of(context: Context, key: Key) -> list[Key]:
-    # A gateway may still hold what is no longer relayed to it.
+    # A gateway may still hold what is no longer relayed to it, and a service a destination that has
+    # got dead letters.
+    may_hold: Iterable[Key] = context.references.gateways(key.namespace)
+    if key.kind == DESTINATION and not context.references.naming(key):
+        names = context.store.all(SERVICE, key.namespace)
+        may_hold = [Key(SERVICE, key.namespace, name) for name in names]
     holding = {
-        gateway
-        for gateway in context.references.gateways(key.namespace)
-        if (state := context.states.get(gateway)) is not None and key in state.rollout.content
+        service
+        for service in may_hold
+        if (state := context.states.get(service)) is not None and key in state.rollout.content
     }
     return sorted(context.references.services_using(key) | holding)
 

@@ -1,7 +1,7 @@
 """The reconcile of an IndicationService: renders and applies the objects of its deliverers."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
@@ -15,20 +15,24 @@ from pillion_operator.cluster.types import STATEFUL_SET, Object, being_deleted, 
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.readiness import level_known
 from pillion_operator.controllers.relay_retention import Lingering
+from pillion_operator.controllers.replay_remains import Remains
 from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
+from pillion_operator.evaluation.dead_letters import letters_to, marked_in
 from pillion_operator.evaluation.lastgood import filters_in, rendered_objects, was_rendered
 from pillion_operator.evaluation.namespace import Namespace, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
+    REPLAY,
     SECRET,
     SERVICE,
     SUBSCRIPTION,
     is_gateway,
 )
 from pillion_operator.evaluation.relaying import delivered_alone, gateways_named, relayed_to
+from pillion_operator.evaluation.replaying import carried_at, is_under_way
 from pillion_operator.evaluation.service import (
     FILTER_NOT_ACCEPTED,
     ServiceEvaluation,
@@ -109,6 +113,7 @@ class ConfigurationReconciler:
             authority=context.authority, clock=context.clock, recorder=context.recorder
         )
         self._lingering = Lingering(context)
+        self._remains = Remains(context)
         #: Missing services, as their users have been told.
         self._absent: set[Key] = set()
 
@@ -142,6 +147,9 @@ class ConfigurationReconciler:
         changed = judged_otherwise(before, evaluation, service.namespace)
         if before is None or before.verdict != evaluation.verdict:
             changed |= self._context.references.served_by(service)
+        if evaluation.letters != (before.letters if before is not None else frozenset()):
+            for gateway in sorted(self._context.references.gateways_of(service)):
+                self._context.queue.add(gateway)
         changed |= _statuses(service, evaluation.retained)
         changed |= set() if before is None else _statuses(service, before.retained)
         try:
@@ -166,6 +174,7 @@ class ConfigurationReconciler:
         self._context.deliverers.service_gone(service.namespace, service.name)
         self._context.applier.forget(service.namespace, service.name)
         self._lingering.forget(service)
+        self._remains.forget(service)
         self._certificates.forget(service)
         served = self._context.references.served_by(service)
         rendered = set[Key]()
@@ -180,7 +189,28 @@ class ConfigurationReconciler:
         subscriptions = [key.name for key in self._context.references.subscriptions_to(service)]
         namespace = self._context.namespace(service.namespace)
         surroundings = self._surroundings(service, body, namespace)
-        surroundings = replace(surroundings, rendered=self._rendered(service))
+        replays = sorted(
+            key.name
+            for key in self._context.references.replays_to(service)
+            if is_under_way(self._context.store.get(key))
+        )
+        known = self._context.states.get(service)
+        before: Sequence[Object] = ()
+        if known is not None and known.evaluation.content:
+            rendered = known.evaluation.content
+        else:
+            # The first evaluation, or the first since the service was not accepted.
+            before = rendered_objects(one for one in self._live(service) if one["kind"] == SECRET)
+            filters = filters_in(before, namespace=service.namespace)
+            rendered = {**filters, **marked_in(before, namespace=service.namespace)}
+        surroundings = replace(
+            surroundings,
+            rendered=rendered,
+            replays=replays,
+            lingering=self._remains.of(
+                service, replays=(*replays, *surroundings.carried), before=before
+            ),
+        )
         ended = {
             name
             for name in (*subscriptions, *surroundings.relayed)
@@ -196,14 +226,6 @@ class ConfigurationReconciler:
         )
         return replace(evaluation, retained=surroundings.retained)
 
-    def _rendered(self, service: Key) -> Mapping[Key, str]:
-        known = self._context.states.get(service)
-        if known is not None and known.evaluation.content:
-            return known.evaluation.content
-        # The first evaluation, or the first since the service was not accepted.
-        rendered = [body for body in self._live(service) if body["kind"] == "Secret"]
-        return filters_in(rendered, namespace=service.namespace)
-
     def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
         if not is_gateway(body):
             return Surroundings(gateways=gateways_named(body, namespace=namespace))
@@ -216,6 +238,8 @@ class ConfigurationReconciler:
             self._context.requeue(service, requeue_after)
         return Surroundings(
             relayed=relayed | retained,
+            carried=carried_at(service, namespace=namespace, references=self._context.references),
+            letters=self._letters(service, namespace),
             retained=by_service,
             draining=drained_last,
             # Once for each URL: many destinations may share one.
@@ -228,6 +252,15 @@ class ConfigurationReconciler:
                 )
             ),
         )
+
+    def _letters(self, gateway: Key, namespace: Namespace) -> set[str]:
+        references, states = self._context.references, self._context.states
+        rendered = {
+            guest: states[guest].evaluation.letters
+            for guest in references.guests(gateway)
+            if guest in states
+        }
+        return letters_to(gateway, namespace=namespace, references=references, rendered=rendered)
 
     async def _roll_out(self, service: Key, body: Object, state: ServiceState) -> set[Key]:
         """Write the configuration; return the objects of which it now says something else."""
@@ -352,6 +385,9 @@ def judged_otherwise(
         for kind, old, new in (
             (SUBSCRIPTION, before.subscriptions if before else {}, after.subscriptions),
             (SUBSCRIPTION, before.relayed if before else {}, after.relayed),
+            (REPLAY, before.replays if before else {}, after.replays),
+            (REPLAY, before.carried if before else {}, after.carried),
+            (REPLAY, before.waiting if before else {}, after.waiting),
             (DESTINATION, before.destinations if before else {}, after.destinations),
             (DESTINATION, before.held if before else {}, after.held),
             (FILTER, before.last_good if before else {}, after.last_good),

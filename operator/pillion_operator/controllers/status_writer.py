@@ -10,7 +10,7 @@ from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, NotFound
 from pillion_operator.cluster.types import Object, our_type
 from pillion_operator.controllers.states import SERVICE_STATUS
-from pillion_operator.evaluation.references import SERVICE
+from pillion_operator.evaluation.references import REPLAY, SERVICE
 from pillion_operator.events import EventRecorder
 from pillion_operator.status.conditions import (
     OUR_TYPES,
@@ -173,7 +173,8 @@ class StatusWriter:
                 ours=ours,
             ),
         }
-        patch = changes(live, wanted, last_written_at=self._written.get(key), now=now)
+        slow = SOON_INTERVAL if key.kind == REPLAY else SLOW_INTERVAL
+        patch = changes(live, wanted, last_written_at=self._written.get(key), now=now, slow=slow)
         if patch is None:
             return
         if isinstance(patch, Later):
@@ -213,11 +214,13 @@ def changes(
     *,
     last_written_at: float | None,
     now: float,
+    slow: float = SLOW_INTERVAL,
 ) -> dict[str, Any] | Later | None:
     """The merge patch (RFC 7386) for ``/status``, None without a difference, or Later.
 
     ``wanted_status`` is the whole status; other fields are removed. ``last_written_at`` is the
-    ``now`` of the last write, on any clock; None before the first write.
+    ``now`` of the last write, on any clock; None before the first write. ``slow`` is the minimum
+    seconds between two writes of a frequently changing value.
     """
     live = live_status or {}
     difference = _difference(live, wanted_status)
@@ -225,7 +228,7 @@ def changes(
         return None
     if last_written_at is not None and not _urgent(live, wanted_status):
         soon = _told_soon(live) != _told_soon(wanted_status)
-        interval = SOON_INTERVAL if soon else SLOW_INTERVAL
+        interval = SOON_INTERVAL if soon else slow
         # Bounded even after the clock was set back.
         wait = min(interval, last_written_at + interval - now)
         if wait > 0:

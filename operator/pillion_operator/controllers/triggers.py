@@ -13,13 +13,16 @@ from pillion_operator.evaluation.references import (
     CONFIG_MAP,
     DESTINATION,
     FILTER,
+    REPLAY,
     SECRET,
     SERVICE,
     SUBSCRIPTION,
+    USERS,
     References,
     named_by,
     url_of,
 )
+from pillion_operator.evaluation.replaying import is_finished, is_under_way
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.polling.aggregate import DestinationDelivery, deliveries
@@ -41,8 +44,11 @@ def triggered(
     """The keys to reconcile, each with the seconds that it may wait for more changes. ``services``
     are the IndicationServices of the namespace."""
     key = change.key
-    if key.kind in (SERVICE, DESTINATION, FILTER, SUBSCRIPTION):
+    if key.kind in (SERVICE, DESTINATION, FILTER, *USERS):
         yield from _of_ours(change, references)
+        if key.kind == DESTINATION and not references.naming(key) and _means_something_else(change):
+            # A configuration keeps one that has got dead letters.
+            yield from ((key_of(other), SETTLE) for other in services)
         if key.kind == SERVICE and _means_something_else(change):
             # The overlap of its selector with others may have changed.
             yield from ((status_of(key_of(other)), 2 * SETTLE) for other in services)
@@ -56,6 +62,8 @@ def triggered(
         for service in sorted(labelled(change, label)):
             if key.kind == "Pod":
                 yield status_of(service), POD_SETTLE
+                # What only its history had is gone with it.
+                yield from ((one, POD_SETTLE) for one in sorted(references.replays_at(service)))
             else:
                 yield service, SETTLE
             if key.kind == STATEFUL_SET.kind and _scaled_otherwise(change):
@@ -96,7 +104,7 @@ def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, floa
         yield key, 2 * SETTLE
     if key.kind == DESTINATION and failing_since(change.before) != failing_since(change.after):
         # subscriptionRemovalAction counts from then.
-        yield from ((subscription, 2 * SETTLE) for subscription in references.naming(key))
+        yield from ((subscription, 2 * SETTLE) for subscription in references.subscriptions_to(key))
     if _means_something_else(change):
         yield from _of_those_concerned(change, references)
 
@@ -113,10 +121,10 @@ def _of_those_concerned(change: Change, references: References) -> Iterator[tupl
             yield served, 2 * SETTLE
             yield from _beside(served, references)
         return
-    if key.kind != SUBSCRIPTION:
+    if key.kind not in USERS:
         yield from ((service, SETTLE) for service in references.services_using(key))
     for body in (change.before, change.after):
-        if body is not None and key.kind == SUBSCRIPTION:
+        if body is not None and key.kind in USERS:
             # Its service may render nothing, and so not notify the others.
             for named in named_by(body):
                 yield named, SETTLE if named.kind == SERVICE else 2 * SETTLE
@@ -157,6 +165,8 @@ def _means_something_else(change: Change) -> bool:
 
 
 def _ended(body: Object) -> object:
+    if body["kind"] == REPLAY:
+        return is_finished(body)
     return (body.get("status") or {}).get("subscriptionState")
 
 
@@ -184,10 +194,16 @@ class DeliveryChanges:
                     enqueue(Key(SUBSCRIPTION, namespace, ended.name))
         for key in sorted(self._concerned(service, reports)):
             enqueue(key)
+        self._replays(service)
         enqueue(status_of(service))
         for guest in sorted(self._context.references.guests(service)):
             # Their status reports whether their gateway runs.
             enqueue(status_of(guest))
+
+    def _replays(self, service: Key) -> None:
+        for replay in sorted(self._context.references.replays_at(service)):
+            if is_under_way(self._context.store.get(replay)):
+                self._context.queue.add(replay)
 
     def _drained(self, service: Key) -> None:
         enqueue = self._context.queue.add

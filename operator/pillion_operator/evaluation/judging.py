@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pillion_cim.schema import Schema
+from pillion_operator.evaluation.dead_letters import resolvable
 from pillion_operator.evaluation.namespace import defect_of
+from pillion_operator.evaluation.references import DESTINATION, SERVICE
 from pillion_sidecar.config.addresses import AddressPolicy, pairs_at_one_port_and_path
+from pillion_sidecar.config.dead_letters import FIELD
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.queries import CheckQuery, FilterProblem, Queries, query_checker
@@ -81,6 +84,7 @@ class Judge:
                 together.secrets[one.name] = one
             else:
                 together.by_kind[one.kind.name][one.name] = one
+        _without_unknown_dead_letters(together, service)
         try:
             configuration = resolve(
                 together,
@@ -104,6 +108,18 @@ class Judge:
             for name, one in configuration.filters.items()
             if (problem := check(one.query, one.query_language)) is not None
         }
+
+
+def _without_unknown_dead_letters(together: Resources, service: str | None) -> None:
+    """Leave out each deadLetterRef that names none of these: it is judged by itself."""
+    destinations = together.by_kind[DESTINATION]
+    services = together.by_kind[SERVICE]
+    for name, one in services.items():
+        services[name] = resolvable(one, destinations, has_default=False)
+    own = services.get(service or "")
+    has_default = own is not None and own.sound(FIELD)
+    for name, one in destinations.items():
+        destinations[name] = resolvable(one, destinations, has_default=has_default)
 
 
 def _same_places(configuration: Configuration) -> dict[str, tuple[str, ...]]:

@@ -40,10 +40,10 @@ def generation_of(parsed: Parsed) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def filters_in(secrets: Iterable[Object], *, namespace: str) -> dict[Key, str]:
+def filters_in(rendered: Iterable[Object], *, namespace: str) -> dict[Key, str]:
     return {
         Key(FILTER, namespace, one["metadata"]["name"]): item_text(one)
-        for one in rendered_objects(secrets)
+        for one in rendered
         if one.get("kind") == FILTER
     }
 

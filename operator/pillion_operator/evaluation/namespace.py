@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from pillion_operator.cluster.types import Object, being_deleted, labels_of
-from pillion_operator.evaluation.references import DESTINATION, FILTER, SECRET
+from pillion_operator.evaluation.references import DESTINATION, FILTER, REPLAY, SECRET
 from pillion_operator.names import DRAIN_FINALIZER, UID_ANNOTATION
 from pillion_operator.store import CONTINUES, IDENTITY, Change, Key, Store, identity_of, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
@@ -19,6 +20,8 @@ logger = logging.getLogger("pillion.operator")
 
 #: Service fields that only the operator reads.
 _OPERATORS = ("deliverer", "mofFrom")
+#: The same of replays.
+TTL = "ttlSecondsAfterFinished"
 #: Metadata that a deliverer reads.
 _METADATA = ("name", "namespace", *IDENTITY)
 
@@ -109,7 +112,24 @@ def _as_rendered(rendered: Mapping[str, Any]) -> str:
             # Only a deliverer in mode Gateway accepts relayed indications.
             spec["deliverer"] = {"mode": mode}
         rendered = {**rendered, "spec": spec}
+    elif rendered["kind"] == REPLAY:
+        spec = {name: value for name, value in rendered["spec"].items() if name != TTL}
+        created = rendered["metadata"].get("creationTimestamp")
+        rendered = {**rendered, "spec": {**_end_of_second(spec, created), **spec}}
     return item_text(rendered)
+
+
+def _end_of_second(spec: Mapping[str, Any], created: Any) -> dict[str, str]:
+    """The default of ``until``: the creation of a replay. The API server cuts it to the second, and
+    what was delivered just before it must not be missing."""
+    try:
+        until = datetime.fromisoformat(created) + timedelta(seconds=1)
+        if datetime.fromisoformat(spec["from"]) >= until:
+            return {}
+    except (KeyError, OverflowError, TypeError, ValueError):
+        # It is not valid, and refused.
+        return {}
+    return {"until": until.isoformat().replace("+00:00", "Z")}
 
 
 def defect_of(kind: str, name: str, error: Exception) -> Problem:

@@ -17,8 +17,12 @@ SERVICE = "IndicationService"
 DESTINATION = "ListenerDestination"
 FILTER = "IndicationFilter"
 SUBSCRIPTION = "IndicationSubscription"
+REPLAY = "IndicationReplay"
 SECRET = "Secret"
 CONFIG_MAP = "ConfigMap"
+
+#: The kinds that name a service, a filter and a destination.
+USERS = (SUBSCRIPTION, REPLAY)
 
 DEFAULT_SERVICE = "default"
 
@@ -26,6 +30,7 @@ DEFAULT_SERVICE = "default"
 #: pending when a sidecar ends.
 GATEWAY_REF = "gatewayRef"
 HAND_OVER_TO = "handOverTo"
+DEAD_LETTER_REF = "deadLetterRef"
 #: Prefixes of the fields of a destination that name Secrets.
 OF_SECRETS = (
     "spec.destinationFrom.secretKeyRef.",
@@ -44,18 +49,32 @@ _GATEWAYS, _URL, _SENDERS = "gateways", "url", "senders"
 def named_by(body: Object) -> Iterator[Key]:
     spec = body.get("spec") or {}
     namespace = body["metadata"].get("namespace") or ""
-    if body["kind"] == SUBSCRIPTION:
+    if body["kind"] in USERS:
         for field, kind in (("filterRef", FILTER), ("destinationRef", DESTINATION)):
-            yield Key(kind, namespace, _name(spec, field))
+            # The filter of a replay is optional.
+            if body["kind"] == SUBSCRIPTION or _name(spec, field):
+                yield Key(kind, namespace, _name(spec, field))
         yield Key(SERVICE, namespace, service_of(body))
     elif body["kind"] == DESTINATION:
         for name in sorted(secrets_of(spec)):
             yield Key(SECRET, namespace, name)
+        yield from _dead_letter(body)
     elif body["kind"] == SERVICE:
+        yield from _dead_letter(body)
         for name in sorted({gateway_named(body, field) for field in _GATEWAY_FIELDS} - {""}):
             yield Key(SERVICE, namespace, name)
         for name in sorted(config_maps_of(spec)):
             yield Key(CONFIG_MAP, namespace, name)
+
+
+def _dead_letter(body: Object) -> Iterator[Key]:
+    if name := dead_letter_named(body):
+        yield Key(DESTINATION, body["metadata"].get("namespace") or "", name)
+
+
+def dead_letter_named(body: Object) -> str:
+    """The destination in the deadLetterRef of a destination or service; empty if there is none."""
+    return _name(body.get("spec") or {}, DEAD_LETTER_REF)
 
 
 def _indexed_under(body: Object) -> Iterator[Key]:
@@ -88,12 +107,13 @@ def is_gateway(service: Object | None) -> bool:
     return bool(deliverer_of(service).get("mode") == DelivererMode.GATEWAY)
 
 
-def service_of(subscription: Object) -> str:
-    return _name(subscription.get("spec") or {}, "serviceRef") or DEFAULT_SERVICE
+def service_of(user: Object) -> str:
+    """Of a subscription or a replay."""
+    return _name(user.get("spec") or {}, "serviceRef") or DEFAULT_SERVICE
 
 
-def destination_ref(subscription: Object) -> str:
-    return _name(subscription.get("spec") or {}, "destinationRef")
+def destination_ref(user: Object) -> str:
+    return _name(user.get("spec") or {}, "destinationRef")
 
 
 def secrets_of(spec: Mapping[str, Any]) -> set[str]:
@@ -115,8 +135,8 @@ def _name(spec: Mapping[str, Any], field: str) -> str:
 
 
 class References:
-    """The references of subscriptions, destinations and services, both ways. Gateways and URLs are
-    indexed under keys of their own."""
+    """The references of subscriptions, replays, destinations and services, both ways. Gateways and
+    URLs are indexed under keys of their own."""
 
     def __init__(self) -> None:
         self._from: dict[Key, frozenset[Key]] = {}
@@ -124,7 +144,7 @@ class References:
 
     def follow(self, change: Change) -> None:
         key = change.key
-        if key.kind not in (SUBSCRIPTION, DESTINATION, SERVICE):
+        if key.kind not in (*USERS, DESTINATION, SERVICE):
             return
         found = frozenset() if change.after is None else frozenset(_indexed_under(change.after))
         for gone in self._from.pop(key, frozenset()) - found:
@@ -137,11 +157,26 @@ class References:
                 self._to[target].add(key)
 
     def naming(self, key: Key) -> frozenset[Key]:
-        """The objects that name ``key``: of a service, subscriptions and other services."""
+        """The objects that name ``key``: of a service, subscriptions, replays and other
+        services."""
         return frozenset(self._to.get(key, ()))
 
     def subscriptions_to(self, key: Key) -> set[Key]:
         return {one for one in self._to.get(key, ()) if one.kind == SUBSCRIPTION}
+
+    def replays_to(self, key: Key) -> set[Key]:
+        return {one for one in self._to.get(key, ()) if one.kind == REPLAY}
+
+    def replays_at(self, service: Key) -> set[Key]:
+        """The replays that the deliverers of a service may carry out: its own, and those of the
+        services that name it as their gateway."""
+        named = {service, *self.guests(service)}
+        return set[Key]().union(*map(self.replays_to, named))
+
+    def carriers(self, replay: Key) -> set[Key]:
+        """The services whose deliverers may carry out a replay."""
+        services = self._services_named(replay)
+        return services.union(*map(self._services_named, services))
 
     def guests(self, gateway: Key) -> set[Key]:
         """The services that name this one as their gateway."""
@@ -180,13 +215,29 @@ class References:
             return set(namers)
         if key.kind == SECRET:
             namers = frozenset().union(*(self.naming(destination) for destination in namers))
+        # Dead letters go no further, so there is one step.
+        losing = [one for one in namers if one.kind == DESTINATION]
+        namers = namers.union(*map(self.naming, losing))
         services = set[Key]().union(*map(self._services_named, namers))
+        services |= {one for one in namers if one.kind == SERVICE}
         return services.union(*map(self._services_named, services))
 
+    def dead_letters_of(self, one: Key) -> set[Key]:
+        """The destination that a destination's or service's deadLetterRef names."""
+        return {target for target in self._from.get(one, ()) if target.kind == DESTINATION}
+
+    def losing_to(self, destination: Key) -> set[Key]:
+        """The destinations and services whose deadLetterRef names this one."""
+        return {one for one in self._to.get(destination, ()) if one.kind != SUBSCRIPTION}
+
     def served_by(self, service: Key) -> set[Key]:
-        """The subscriptions of a service and its guests, with their filters and destinations."""
-        subscriptions = self.subscriptions_to(service)
+        """The subscriptions and replays of a service and its guests, with their filters and
+        destinations."""
+        users = self.subscriptions_to(service) | self.replays_at(service)
         for guest in self.guests(service):
-            subscriptions |= self.subscriptions_to(guest)
-        named = {key for one in subscriptions for key in self._from.get(one, ())}
-        return {*subscriptions, *(key for key in named if key.kind != SERVICE)}
+            users |= self.subscriptions_to(guest)
+        named = {key for one in users for key in self._from.get(one, ())}
+        for one in (service, *self.guests(service), *named):
+            if one.kind in (SERVICE, DESTINATION):
+                named = named | self.dead_letters_of(one)
+        return {*users, *(key for key in named if key.kind != SERVICE)}

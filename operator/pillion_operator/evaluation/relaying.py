@@ -135,11 +135,14 @@ def _replicas(gateway_service: Object, namespace: Namespace) -> int:
 def _deliverers(url: str, namespace: Namespace, references: References) -> Iterator[str]:
     """The services of a namespace that deliver to a URL through any destination."""
     for destination in references.at(namespace.name, url):
-        for subscription in references.subscriptions_to(destination):
-            body = namespace.body(SUBSCRIPTION, subscription.name)
-            if body is not None:
-                service = Key(SERVICE, namespace.name, service_of(body))
-                yield from _leads_to(service, subscription, namespace=namespace)
+        losing = references.losing_to(destination)
+        yield from (one.name for one in losing if one.kind == SERVICE)
+        for one in (destination, *(one for one in losing if one.kind == DESTINATION)):
+            for subscription in references.subscriptions_to(one):
+                body = namespace.body(SUBSCRIPTION, subscription.name)
+                if body is not None:
+                    service = Key(SERVICE, namespace.name, service_of(body))
+                    yield from _leads_to(service, subscription, namespace=namespace)
 
 
 def delivered_alone(

@@ -1,10 +1,11 @@
 """Evaluates one IndicationService: its configuration, and the verdicts on what it uses."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pillion_operator.cluster.types import Object, being_deleted
+from pillion_operator.evaluation.dead_letters import DeadLetterChoice, dead_letter_verdict
 from pillion_operator.evaluation.judging import Judge, Judgement
 from pillion_operator.evaluation.lastgood import generation_of, last_good_filter
 from pillion_operator.evaluation.mof import MOFRefused, with_mof, with_sources
@@ -13,8 +14,8 @@ from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
     GATEWAY_REF,
-    HAND_OVER_TO,
     OF_SECRETS,
+    REPLAY,
     SECRET,
     SERVICE,
     SUBSCRIPTION,
@@ -22,59 +23,29 @@ from pillion_operator.evaluation.references import (
     url_of,
 )
 from pillion_operator.evaluation.relaying import relays
+from pillion_operator.evaluation.rendering import (
+    guest,
+    relayed,
+    suspended,
+    without_identifiers,
+)
+from pillion_operator.evaluation.replaying import Carried, at_gateway, too_many
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
 from pillion_operator.store import Key
-from pillion_sidecar.config.levels import ADDED, LEVEL, suspends, without_newer
+from pillion_sidecar.config.levels import (
+    ADDED,
+    FIRST_LEVEL,
+    FIRST_OF_KIND,
+    LEVEL,
+    suspends,
+    without_newer,
+)
 from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
 from pillion_sidecar.config.rendered import item_text
-from pillion_sidecar.config.schema import API_VERSION, LISTENER_DESTINATION
-from pillion_sidecar.config.schema.common import secret_fields
-from pillion_sidecar.config.schema.destination import SequenceIdentifiers, withheld_url
+from pillion_sidecar.config.schema.destination import SequenceIdentifiers
 
-FROM_SECRETS = secret_fields(LISTENER_DESTINATION.spec)
 #: The beginnings of reasons.
 _WORDS = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}
-
-
-def suspended(destination: Object) -> Object:
-    """Suspend a destination that lacks a Secret or a gateway: its queue is kept."""
-    without = {*FROM_SECRETS, "deliverThrough"}
-    return _with(destination, without=without, suspended=True, **_withheld(destination))
-
-
-def relayed(destination: Object) -> Object:
-    """A destination that sidecars relay to a gateway, without its credentials."""
-    return _with(destination, without=FROM_SECRETS, **_withheld(destination))
-
-
-def without_identifiers(destination: Object) -> Object:
-    """A destination with several deliverers: each counts by itself, so under ``Auto`` none sends
-    sequence identifiers."""
-    return _with(destination, sequenceIdentifiers=SequenceIdentifiers.OMIT.value)
-
-
-def guest(service: str, *, namespace: str, gateway: str) -> Object:
-    """Return a service as its gateway needs it, to accept what its deliverers relay or hand over.
-    Without other fields, so that a change, deletion or refusal of the service affects nothing
-    there."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": SERVICE,
-        "metadata": {"name": service, "namespace": namespace},
-        "spec": {HAND_OVER_TO: {"name": gateway}},
-    }
-
-
-def _withheld(destination: Object) -> dict[str, object]:
-    spec = destination["spec"]
-    if "destinationFrom" not in spec:
-        return {}
-    return {"destination": withheld_url(str(spec["protocol"]))}
-
-
-def _with(body: Object, *, without: Collection[str] = (), **more: object) -> Object:
-    spec = {name: value for name, value in body["spec"].items() if name not in without}
-    return {**body, "spec": {**spec, **more}}
 
 
 #: The first round finds everything; the bound stops an endless loop after a bug.
@@ -94,6 +65,15 @@ class ServiceEvaluation:
     relayed: Mapping[str, Verdict] = field(default_factory=dict)
     #: See ``Surroundings``.
     retained: Mapping[str, Collection[str]] = field(default_factory=dict)
+    #: Of its own replays, and of other services' replays that this gateway carries out.
+    replays: Mapping[str, Verdict] = field(default_factory=dict)
+    carried: Mapping[str, Verdict] = field(default_factory=dict)
+    #: The replays that are left out until no older deliverer runs, and the level that they need.
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    #: The destinations of replays, with those that only linger.
+    direct: frozenset[str] = frozenset()
+    #: The destinations that get dead letters.
+    letters: frozenset[str] = frozenset()
     #: By the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
     #: Of destinations that conflict with this service's settings.
@@ -126,6 +106,13 @@ class Surroundings:
     relayed: Collection[str] = ()
     #: Those of ``relayed`` that it only keeps, by the service that relays there no more.
     retained: Mapping[str, Collection[str]] = field(default_factory=dict)
+    #: Its own replays that are not finished, and those of other services that it carries out.
+    replays: Collection[str] = ()
+    carried: Mapping[str, Carried] = field(default_factory=dict)
+    #: The destinations of dead letters that are relayed, or handed over, to it.
+    letters: Collection[str] = ()
+    #: Destinations that still hold what ended replays have queued.
+    lingering: Collection[str] = ()
     #: Destinations being deleted that still get what sidecars have left to relay.
     draining: Collection[str] = ()
     #: By the field that names them.
@@ -164,30 +151,46 @@ def evaluate_service(
     if service is None or service.resource is None or service.problems:
         problems = service.problems if service is not None else ()
         verdict = refused(problems) if problems else missing(SERVICE, name)
-        return _refused_whole(name, verdict, subscriptions)
+        return _refused_whole(name, verdict, subscriptions, around.replays)
     written = service.resource.spec
     if written["mofFrom"]:
         try:
             service = with_mof(name, written, namespace=namespace)
         except MOFRefused as refusal:
-            return _refused_whole(name, refusal.verdict, subscriptions)
-    candidate = _Candidate(namespace, judge, service, around)
+            return _refused_whole(name, refusal.verdict, subscriptions, around.replays)
+    body = namespace.body(SERVICE, name)
+    assert body is not None
+    verdict = dead_letter_verdict(body, namespace=namespace)
+    if not verdict.accepted:
+        # Deliverers keep their revision, and with it the destination, if it was there.
+        return _refused_whole(name, verdict, subscriptions, around.replays)
+    candidate = _Candidate(namespace, judge, service, around, body)
     own = {
         name: candidate.consider(name, chosen=name not in ended) for name in sorted(subscriptions)
     }
     others = {
         name: candidate.take_over(name, chosen=name not in ended) for name in sorted(around.relayed)
     }
-    evaluation = candidate.evaluation(own, others)
+    replays = {name: candidate.replay(name) for name in sorted(around.replays)}
+    carried = {name: candidate.carry(name, around.carried[name]) for name in sorted(around.carried)}
+    candidate.take_letters(around.letters)
+    candidate.keep(around.lingering)
+    evaluation = candidate.evaluation(own, others, replays, carried)
     if written["mofFrom"]:
         message = with_sources(evaluation.verdict.message, written)
         evaluation = replace(evaluation, verdict=replace(evaluation.verdict, message=message))
     return evaluation
 
 
-def _refused_whole(name: str, verdict: Verdict, subscriptions: Iterable[str]) -> ServiceEvaluation:
+def _refused_whole(
+    name: str, verdict: Verdict, subscriptions: Iterable[str], replays: Iterable[str]
+) -> ServiceEvaluation:
     blocked = Verdict(False, "ServiceNotAccepted", f"IndicationService {name} is not accepted.")
-    return ServiceEvaluation(verdict=verdict, subscriptions={sub: blocked for sub in subscriptions})
+    return ServiceEvaluation(
+        verdict=verdict,
+        subscriptions={sub: blocked for sub in subscriptions},
+        replays={replay: blocked for replay in replays},
+    )
 
 
 def missing(kind: str, name: str) -> Verdict:
@@ -197,7 +200,12 @@ def missing(kind: str, name: str) -> Verdict:
 
 class _Candidate:
     def __init__(
-        self, namespace: Namespace, judge: Judge, service: Parsed, around: Surroundings
+        self,
+        namespace: Namespace,
+        judge: Judge,
+        service: Parsed,
+        around: Surroundings,
+        body: Object,
     ) -> None:
         self._namespace = namespace
         self._judge = judge
@@ -205,16 +213,20 @@ class _Candidate:
         assert service.resource is not None
         self._service = service.resource.name
         self._chosen: dict[Key, Parsed] = {self._key(SERVICE, self._service): service}
-        #: The filter and the destination of each subscription.
-        self._needs: dict[str, tuple[Key, Key]] = {}
+        #: The filter and the destination of each subscription and replay.
+        self._needs: dict[Key, tuple[Key, ...]] = {}
         #: The service of each subscription of another service.
-        self._origins: dict[str, Key] = {}
+        self._origins: dict[Key, Key] = {}
+        #: The destinations that neither a subscription nor a replay here leads to.
+        self._alone: set[Key] = set()
         self._held: dict[Key, str] = {}
         #: The filters with an earlier version in force.
         self._kept: dict[Key, Parsed] = {}
         #: Whether subscriptions may lead to a filter or destination.
         self._availability: dict[Key, Verdict] = {}
         self._judgement = Judgement()
+        self._dead_letters = DeadLetterChoice(body, namespace=namespace, choose=self._choose)
+        self._dead_letters.begin(around.rendered)
 
     def _key(self, kind: str, name: str) -> Key:
         return Key(kind, self._namespace.name, name)
@@ -227,38 +239,102 @@ class _Candidate:
         if parsed.resource is None or parsed.problems:
             return refused(parsed.problems)
         spec = parsed.resource.spec
-        filter_key = self._key(FILTER, spec["filterRef"]["name"])
-        needed = (filter_key, self._key(DESTINATION, spec["destinationRef"]["name"]))
-        wrong = []
-        for target in needed:
-            verdict = self._available(target)
-            drains = target.name in draining and verdict.reason == "DestinationBeingDeleted"
-            if not verdict.accepted and not drains:
-                wrong.append(verdict)
+        destination = self._key(DESTINATION, spec["destinationRef"]["name"])
+        needed = (self._key(FILTER, spec["filterRef"]["name"]), destination)
+        wrong = [
+            self._available(target) for target in needed if not self._is_usable(target, draining)
+        ]
         if wrong:
             return together(wrong)
         if chosen:
-            for key in needed:
-                self._choose(key)
-            self._needs[name] = needed
-            self._chosen[self._key(SUBSCRIPTION, name)] = parsed
+            self._add(self._key(SUBSCRIPTION, name), parsed, needed)
         # The subscription stays whatever the verdict: without it, its queue would be discarded.
+        return self._verdict_of_gateway(destination)
+
+    def _is_usable(self, key: Key, draining: Collection[str]) -> bool:
+        verdict = self._available(key)
+        drains = key.name in draining and verdict.reason == "DestinationBeingDeleted"
+        return verdict.accepted or drains
+
+    def _add(self, user: Key, parsed: Parsed, needed: tuple[Key, ...]) -> None:
+        for key in needed:
+            self._choose(key)
+        self._needs[user] = needed
+        self._chosen[user] = parsed
+
+    def _verdict_of_gateway(self, destination: Key) -> Verdict:
         gateway = self._around.gateways.get(GATEWAY_REF, ACCEPTED)
-        return gateway if self._relays(needed[1]) else ACCEPTED
+        return gateway if self._relays(destination) else ACCEPTED
+
+    def replay(self, name: str) -> Verdict:
+        """Return the verdict on a replay; add it with all that it names."""
+        return self._replay(name, self._namespace.parsed(REPLAY, name))
+
+    def carry(self, name: str, carried: Carried) -> Verdict:
+        """``replay`` for one of another service that uses this gateway."""
+        wrong = too_many(name, self._service, carried)
+        if wrong is not None:
+            return wrong
+        parsed = self._namespace.parsed(
+            REPLAY,
+            name,
+            f"at {self._service}",
+            lambda body: at_gateway(body, self._service, carried),
+            versions=carried.destinations,
+        )
+        return self._replay(name, parsed, only_destination=not carried.destinations)
+
+    def _replay(
+        self, name: str, parsed: Parsed | None, *, only_destination: bool = False
+    ) -> Verdict:
+        assert parsed is not None
+        if parsed.resource is None or parsed.problems:
+            return refused(parsed.problems)
+        spec = parsed.resource.spec
+        destination = self._key(DESTINATION, spec["destinationRef"]["name"])
+        needed = [destination]
+        if "filterRef" in spec:
+            needed.append(self._key(FILTER, spec["filterRef"]["name"]))
+        wrong = [one for one in map(self._available, needed) if not one.accepted]
+        if wrong:
+            return together(wrong)
+        if only_destination:
+            self._choose(destination)
+            self._alone.add(destination)
+        else:
+            self._add(self._key(REPLAY, name), parsed, tuple(needed))
+        return self._verdict_of_gateway(destination)
+
+    def keep(self, destinations: Iterable[str]) -> None:
+        """Add destinations that still hold what ended replays have queued."""
+        for name in destinations:
+            key = self._key(DESTINATION, name)
+            if self._available(key).accepted:
+                self._choose(key)
+                self._alone.add(key)
 
     def take_over(self, name: str, *, chosen: bool) -> Verdict:
         """``consider`` for a subscription of another service that uses this gateway."""
         verdict = self.consider(name, chosen=chosen, draining=self._around.draining)
-        if name in self._needs:
-            parsed = self._chosen[self._key(SUBSCRIPTION, name)]
+        user = self._key(SUBSCRIPTION, name)
+        if user in self._needs:
+            parsed = self._chosen[user]
             assert parsed.resource is not None
             origin = self._key(SERVICE, parsed.resource.spec["serviceRef"]["name"])
-            self._origins[name] = origin
+            self._origins[user] = origin
             if origin not in self._chosen:
                 self._chosen[origin] = parse(
                     guest(origin.name, namespace=origin.namespace, gateway=self._service)
                 )
         return verdict
+
+    def take_letters(self, destinations: Iterable[str]) -> None:
+        """Add destinations for which other services' deliverers may relay dead letters, whether or
+        not a subscription is relayed."""
+        for name in sorted(destinations):
+            key = self._key(DESTINATION, name)
+            if self._is_usable(key, self._around.draining):
+                self._dead_letters.keep(key)
 
     def _relays(self, destination: Key) -> bool:
         return relays(
@@ -311,6 +387,7 @@ class _Candidate:
             for found in self._namespace.secrets(named):
                 assert found.secret is not None
                 self._chosen[self._key(SECRET, found.secret.name)] = found
+            self._dead_letters.follow(key)
 
     def _as_rendered(self, key: Key) -> Parsed | None:
         if key in self._kept:
@@ -327,24 +404,37 @@ class _Candidate:
         return self._namespace.parsed(key.kind, key.name)
 
     def evaluation(
-        self, own: Mapping[str, Verdict], others: Mapping[str, Verdict]
+        self,
+        own: Mapping[str, Verdict],
+        others: Mapping[str, Verdict],
+        replays: Mapping[str, Verdict],
+        carried: Mapping[str, Verdict],
     ) -> ServiceEvaluation:
-        """``own`` and ``others`` are the verdicts on subscriptions so far."""
+        """``own`` and ``others`` are the verdicts on subscriptions so far, ``replays`` and
+        ``carried`` those on replays."""
         refusals = self.settle()
-        refused_ones = refusals.get(SUBSCRIPTION, {})
-        verdict = refusals.get(SERVICE, {}).get(self._service, ACCEPTED)
+        refused_ones, stopped = refusals.get(SUBSCRIPTION, {}), refusals.get(REPLAY, {})
+        letters = self._dead_letters
+        own_verdict = refusals.get(SERVICE, {}).get(self._service)
+        verdict = own_verdict or letters.verdict(self._chosen)
         result = ServiceEvaluation(
             verdict=verdict,
             subscriptions={name: refused_ones.get(name, found) for name, found in own.items()},
             relayed={name: refused_ones.get(name, found) for name, found in others.items()},
+            replays={name: stopped.get(name, found) for name, found in replays.items()},
+            carried={name: stopped.get(name, found) for name, found in carried.items()},
             gateways=self._around.gateways,
-            destinations=refusals.get(DESTINATION, {}),
+            destinations={**letters.wrong(self._chosen), **refusals.get(DESTINATION, {})},
         )
         if not verdict.accepted:
             return result
         return replace(
             result,
             held={key.name: reason for key, reason in self._held.items() if key in self._chosen},
+            direct=frozenset(key.name for key in self._direct()),
+            letters=frozenset(
+                key.name for key in letters.needed(self._chosen) if key in self._chosen
+            ),
             last_good={
                 key.name: generation_of(parsed)
                 for key, parsed in self._kept.items()
@@ -360,6 +450,7 @@ class _Candidate:
         """Remove what a deliverer would refuse; return the refusals by kind and name."""
         refusals: dict[str, dict[str, Verdict]] = {}
         for _ in range(_MOST_ROUNDS):
+            self._dead_letters.leave_out_unusable(self._chosen)
             chosen = self._chosen.values()
             self._judgement = self._judge.judge(
                 [*(one.resource for one in chosen), *(one.secret for one in chosen)],
@@ -376,21 +467,20 @@ class _Candidate:
                 refusals.setdefault(key.kind, {})[key.name] = refused(told)
                 if key.kind == FILTER and self._keep(key):
                     continue
-                users = [name for name, needed in self._needs.items() if key in needed]
-                for name in users:
-                    refusals.setdefault(SUBSCRIPTION, {})[name] = _not_accepted(key)
+                users = [user for user, needed in self._needs.items() if key in needed]
+                for user in users:
+                    refusals.setdefault(user.kind, {})[user.name] = _not_accepted(key)
                 if not self._hold(key, told):
                     self._take_out(key, users)
         self._drop_unneeded()
         return refusals
 
-    def _take_out(self, key: Key, users: Iterable[str]) -> None:
-        """Remove an object, and the subscriptions that use it."""
-        subscriptions = [key.name, *users] if key.kind == SUBSCRIPTION else [*users]
-        self._chosen.pop(key, None)
-        for name in subscriptions:
-            self._needs.pop(name, None)
-            self._chosen.pop(self._key(SUBSCRIPTION, name), None)
+    def _take_out(self, key: Key, users: Iterable[Key]) -> None:
+        """Remove an object, and the subscriptions and replays that use it."""
+        for one in (key, *users):
+            self._needs.pop(one, None)
+            self._chosen.pop(one, None)
+        self._alone.discard(key)
 
     def _hold(self, key: Key, problems: Iterable[Problem]) -> bool:
         """Suspend a destination with a problem of a Secret, of the operator itself or of a missing
@@ -399,9 +489,10 @@ class _Candidate:
         Without the destination its queue would be discarded, and Secrets and gatewayRefs are
         missing for a moment when they are replaced.
         """
-        if key.kind == SUBSCRIPTION and key.name in self._needs:
+        if key in self._needs:
             only = all(problem.reason == GATEWAY_MISSING for problem in problems)
-            return only and self._suspend(self._needs[key.name][1], GATEWAY_MISSING)
+            destination = next(one for one in self._needs[key] if one.kind == DESTINATION)
+            return only and self._suspend(destination, GATEWAY_MISSING)
         if key.kind != DESTINATION or key in self._held:
             return False
         if all(problem.field.startswith(OF_SECRETS) for problem in problems):
@@ -417,12 +508,19 @@ class _Candidate:
         self._chosen[key] = parsed
         return True
 
+    def _direct(self) -> Iterator[Key]:
+        yield from self._alone
+        for user, keys in self._needs.items():
+            if user.kind == REPLAY:
+                yield from (key for key in keys if key.kind == DESTINATION)
+
     def _drop_unneeded(self) -> None:
-        needed = {self._key(SERVICE, self._service)}
-        for name, keys in self._needs.items():
-            needed.update(keys, (self._key(SUBSCRIPTION, name),))
-            if name in self._origins:
-                needed.add(self._origins[name])
+        needed = {self._key(SERVICE, self._service), *self._alone}
+        for user, keys in self._needs.items():
+            needed.update(keys, (user,))
+            if user in self._origins:
+                needed.add(self._origins[user])
+        needed |= self._dead_letters.needed(needed)
         for key in [key for key in self._chosen if key.kind == DESTINATION and key in needed]:
             resource = self._chosen[key].resource
             assert resource is not None
@@ -432,7 +530,12 @@ class _Candidate:
     def unknown_classes(self) -> dict[str, str]:
         """Of the filters that this service's own deliverers apply: sidecars have filtered what is
         relayed."""
-        own = {needs[0].name for name, needs in self._needs.items() if name not in self._origins}
+        own = {
+            key.name
+            for user, needs in self._needs.items()
+            for key in needs
+            if user not in self._origins and key.kind == FILTER
+        }
         found = self._judgement.unknown_classes
         return {name: message for name, message in found.items() if name in own}
 
@@ -464,9 +567,15 @@ def fitted(
     if level >= LEVEL:
         return evaluation, ()
     content, sources, left_out = dict(evaluation.content), dict(evaluation.sources), []
-    held = dict(evaluation.held)
+    held, waiting = dict(evaluation.held), dict[str, int]()
     for key, item in evaluation.content.items():
         if key.kind not in _KINDS:
+            continue
+        needed = FIRST_OF_KIND.get(key.kind, FIRST_LEVEL)
+        if needed > level:
+            del content[key]
+            left_out.append(f"{key.kind} {key.name}")
+            waiting[key.name] = needed
             continue
         original = json.loads(item)
         resource, fields = without_newer(original, level=level)
@@ -477,4 +586,5 @@ def fitted(
             left_out.append(f"{', '.join(fields)} of {key.kind} {key.name}")
             if suspends(key.kind, fields):
                 held.setdefault(key.name, OLDER_DELIVERERS)
-    return replace(evaluation, content=content, sources=sources, held=held), tuple(left_out)
+    fitting = replace(evaluation, content=content, sources=sources, held=held, waiting=waiting)
+    return fitting, tuple(left_out)

@@ -39,8 +39,17 @@ class DestinationDelivery:
     #: Deliverers that hold it, and why, the most frequent first.
     held: int = 0
     holds: tuple[tuple[str, int], ...] = ()
+    #: Deliverers that have paused it, and why, the most frequent first.
+    paused: int = 0
+    pauses: tuple[tuple[str, int], ...] = ()
     #: How attempts failed and at how many deliverers, the most frequent first.
     details: tuple[tuple[str, int], ...] = ()
+    #: The most frequent cause of deliverers that fail, hold or pause it; empty: unknown, or none.
+    cause: str = ""
+    #: The first of the times since when they do.
+    failing_since: float | None = None
+    #: Since when the first of them delivers late, and fewer than arrive.
+    slow_since: float | None = None
     #: Deliverers that relay to a gateway. Their queues count above, but reaching the gateway says
     #: nothing about the listener.
     relays: int = 0
@@ -75,6 +84,9 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
     failing = [queue for queue in direct if queue.failing]
     not_relaying = [queue for queue in relays if queue.failing]
     held = [queue for queue in direct if queue.hold is not None]
+    paused = [queue for queue in direct if queue.pause is not None]
+    stopped = [*failing, *held]
+    causes = _by_number(queue.last_cause for queue in stopped if queue.last_cause)
     return DestinationDelivery(
         deliverers=len(queues),
         unreachable=unreachable,
@@ -91,12 +103,21 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
         delivering=sum(queue.hold is None and queue.last_result is _SUCCESS for queue in direct),
         held=len(held),
         holds=_by_number(f"{queue.hold}: {queue.hold_detail}" for queue in held),
-        details=_by_number(queue.last_detail for queue in failing if queue.last_detail),
+        paused=len(paused),
+        pauses=_by_number(f"{queue.pause}: {queue.pause_detail}" for queue in paused),
+        details=_by_number(_way(queue) for queue in failing if queue.last_detail),
+        cause=causes[0][0] if causes else "",
+        failing_since=_earliest(queue.failing_since for queue in stopped),
+        slow_since=_earliest(queue.slow_since for queue in queues),
         relays=len(relays),
         relays_failing=len(not_relaying),
         relays_delivering=sum(queue.last_result is _SUCCESS for queue in relays),
         relay_details=_by_number((q.relay_to or "", q.last_detail) for q in not_relaying),
     )
+
+
+def _way(queue: QueueReport) -> str:
+    return f"{queue.last_cause}: {queue.last_detail}" if queue.last_cause else queue.last_detail
 
 
 def _recency(queue: QueueReport) -> tuple[float, str]:

@@ -307,7 +307,12 @@ class Poller:
             for one in report.ended
             if self._known("IndicationSubscription", namespace, one.name)
         )
-        return replace(report, queues=queues, ended=tuple(ended))
+        replays = {
+            name: one
+            for name, one in report.replays.items()
+            if self._known("IndicationReplay", namespace, name)
+        }
+        return replace(report, queues=queues, ended=tuple(ended), replays=replays)
 
     def _service(self, namespace: str, service: str) -> Service:
         key = (namespace, service)

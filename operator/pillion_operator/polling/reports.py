@@ -2,13 +2,19 @@
 since the epoch, by the deliverer's clock unless stated otherwise."""
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.config.schema.service import Durability
-from pillion_sidecar.wire.queues import OutcomeStatus, QueuePage, QueueStatus, SubscriptionEnd
+from pillion_sidecar.wire.queues import (
+    OutcomeStatus,
+    QueuePage,
+    QueueStatus,
+    ReplayStatus,
+    SubscriptionEnd,
+)
 
 #: The token comes with the configuration, which the deliverer does not have yet either.
 NO_TOKEN = "it does not know the operator's token yet (HTTP 401)"
@@ -35,8 +41,14 @@ class QueueReport:
     #: None for an empty queue.
     oldest_indication_time: float | None = None
     last_result: DeliveryResult | None = None
-    #: One line; empty after a success.
+    #: Why it failed, in the words of the metric ``pillion_destination_failing``, and one line; both
+    #: empty after a success.
+    last_cause: str = ""
     last_detail: str = ""
+    #: Since when nothing is delivered: it fails, or is held or paused.
+    failing_since: float | None = None
+    #: Since when its listener delivers late and takes fewer than arrive.
+    slow_since: float | None = None
     last_attempt_time: float | None = None
     next_attempt_time: float | None = None
     #: When the first indication is discarded if nothing more is delivered.
@@ -48,6 +60,9 @@ class QueueReport:
     #: Why the deliverer holds the destination, and one line of detail. None: it is not held.
     hold: str | None = None
     hold_detail: str = ""
+    #: The same of a pause.
+    pause: str | None = None
+    pause_detail: str = ""
     #: Removed from the configuration; the queue delivers what it holds.
     draining: bool = False
     #: The service whose gateway delivers for it; None: it delivers itself.
@@ -60,6 +75,27 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """How far a deliverer is with a replay."""
+
+    name: str
+    uid: str
+    #: A ``ReplayState``.
+    state: str
+    #: See ``wire.queues.ReplayStatus``.
+    selected: int = 0
+    replayed: int = 0
+    delivered: int = 0
+    discarded: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    covers_from: bool = True
+    oldest_outcome_time: float | None = None
+    started: float | None = None
+    #: One line: why it failed, or what it waits for.
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererReport:
     pod: str
     #: None before the first configuration.
@@ -68,6 +104,8 @@ class DelivererReport:
     #: None before the first configuration, and from an older deliverer.
     durability: Durability | None = None
     ended: tuple[SubscriptionEnd, ...] = ()
+    #: By name.
+    replays: Mapping[str, ReplayReport] = field(default_factory=dict)
     #: See ``config.levels``.
     schema_level: int = LEVEL
     #: By the operator's clock.
@@ -126,10 +164,15 @@ def change(before: Answer | None, after: Answer) -> Change:
         after.queues.keys(),
     ):
         return Change.STATE
-    return max(
-        (_queue_change(before.queues[name], queue) for name, queue in after.queues.items()),
-        default=Change.NONE,
-    )
+    queues = (_queue_change(before.queues[name], queue) for name, queue in after.queues.items())
+    return max(_replay_change(before.replays, after.replays), *queues, Change.NONE)
+
+
+def _replay_change(before: Mapping[str, ReplayReport], after: Mapping[str, ReplayReport]) -> Change:
+    if before == after:
+        return Change.NONE
+    states = [{(one.uid, one.state) for one in replays.values()} for replays in (before, after)]
+    return Change.NUMBERS if states[0] == states[1] else Change.STATE
 
 
 def _queue_change(before: QueueReport, after: QueueReport) -> Change:
@@ -148,6 +191,8 @@ def _state(queue: QueueReport) -> tuple[object, ...]:
         queue.last_result is None,
         queue.suspended,
         queue.hold,
+        queue.pause,
+        queue.slow_since is None,
         queue.draining,
         queue.relay_to,
         sum(fill >= level for level in _FILL_LEVELS),
@@ -162,8 +207,11 @@ def _numbers(queue: QueueReport) -> tuple[object, ...]:
         queue.high_water,
         queue.oldest_indication_time,
         queue.last_result,
+        queue.last_cause,
         queue.last_detail,
+        queue.failing_since,
         queue.hold_detail,
+        queue.pause_detail,
         queue.next_attempt_time,
         queue.last_attempt_time if queue.failing else None,
     )
@@ -183,12 +231,14 @@ def report_of(pod: str, pages: Sequence[QueuePage], *, at: float) -> DelivererRe
         schema_level=first.schema_level,
         queues=queues,
         ended=tuple(sorted(ended.values(), key=lambda one: one.name)),
+        replays={one.name: _replay(one) for one in first.replays or ()},
         at=at,
     )
 
 
 def _queue(queue: QueueStatus) -> QueueReport:
-    result, detail = _outcome(queue.last_result)
+    result, cause, detail = _outcome(queue.last_result)
+    stop = queue.hold or queue.pause
     return QueueReport(
         name=queue.name,
         depth=queue.depth,
@@ -196,7 +246,10 @@ def _queue(queue: QueueStatus) -> QueueReport:
         high_water=queue.high_water,
         oldest_indication_time=queue.oldest_indication_time,
         last_result=result,
+        last_cause=cause,
         last_detail=detail,
+        failing_since=queue.failing_since if stop is None else stop.since,
+        slow_since=queue.slow_since,
         last_attempt_time=queue.last_attempt_time,
         next_attempt_time=queue.next_attempt_time,
         first_loss_due_time=queue.first_loss_due_time,
@@ -205,16 +258,37 @@ def _queue(queue: QueueStatus) -> QueueReport:
         suspended=queue.suspended,
         hold=None if queue.hold is None else queue.hold.cause,
         hold_detail="" if queue.hold is None else _one_line(queue.hold.message),
+        pause=None if queue.pause is None else queue.pause.cause,
+        pause_detail="" if queue.pause is None else _one_line(queue.pause.message),
         draining=queue.draining,
         relay_to=queue.relay_to,
     )
 
 
-def _outcome(outcome: OutcomeStatus | None) -> tuple[DeliveryResult | None, str]:
+def _replay(replay: ReplayStatus) -> ReplayReport:
+    return ReplayReport(
+        name=replay.name,
+        uid=replay.uid,
+        state=replay.state,
+        selected=replay.selected,
+        replayed=replay.replayed,
+        delivered=replay.delivered,
+        discarded=replay.discarded,
+        left_out=replay.left_out,
+        covers_from=replay.covers_from,
+        oldest_outcome_time=replay.oldest_outcome_time,
+        started=replay.started,
+        detail=_one_line(replay.detail),
+    )
+
+
+def _outcome(outcome: OutcomeStatus | None) -> tuple[DeliveryResult | None, str, str]:
     if outcome is None:
-        return None, ""
+        return None, "", ""
     result = DeliveryResult(outcome.result.title().replace("-", ""))
-    return result, "" if result is DeliveryResult.SUCCESS else _one_line(outcome.detail)
+    if result is DeliveryResult.SUCCESS:
+        return result, "", ""
+    return result, outcome.cause or "", _one_line(outcome.detail)
 
 
 def _one_line(text: str) -> str:

@@ -22,6 +22,7 @@ FULL_NO_MORE = 0.6
 OLD_NO_MORE = 0.5
 
 _QUEUE = "QueueNearlyFull"
+_SLOW = "FallingBehind"
 _AGE = "OldIndications"
 
 SUSPENDED = "Suspended"
@@ -39,6 +40,8 @@ _HELD = {
 }
 #: Deliverers find a problem of the destination itself.
 HELD = "Held"
+#: Deliverers try only the oldest indication, now and then.
+PAUSED = "Paused"
 NO_DELIVERERS = "NoDeliverers"
 UNREACHABLE = "DeliverersUnreachable"
 NOTHING_SENT = "NothingSent"
@@ -123,6 +126,13 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
         return Condition(kind, "Unknown", *unknown)
     if delivery.held:
         return Condition(kind, "False", HELD, _held_message(delivery))
+    if delivery.paused:
+        how_many = "Some deliverers have" if delivery.delivering else "Every deliverer has"
+        message = (
+            f"{how_many} paused it: {ways(delivery.pauses)}. They try only the oldest indication, "
+            f"now and then, and resume when the listener accepts it. Lifetimes go on.{silent}"
+        )
+        return Condition(kind, "False", PAUSED, message)
     if delivery.failing:
         how_many = "some deliverers" if delivery.delivering else "every deliverer"
         how = ways(delivery.details)
@@ -190,6 +200,7 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
     if not delivery.deliverers:
         return {"deliverers": 0}
     times = {
+        "failingSince": delivery.failing_since,
         "oldestIndicationTime": delivery.oldest_indication_time,
         "nextAttemptTime": delivery.next_attempt_time,
         "lastDiscardTime": delivery.last_discard_time,
@@ -203,6 +214,7 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
         "discarded": min(delivery.discarded, LARGEST_COUNT),
         **({"relays": delivery.relays} if delivery.relays else {}),
         **({"lastResult": delivery.last_result.value} if delivery.last_result else {}),
+        **({"failureCause": delivery.cause} if delivery.cause else {}),
         **{name: rfc3339(at) for name, at in times.items() if at is not None},
     }
 
@@ -232,6 +244,12 @@ def _backlogged(
             f"below {FULL_NO_MORE:.0%}). When the queue is full, queueFullPolicy applies."
         )
         return Condition(kind, "True", _QUEUE, message), None
+    if delivery.slow_since is not None:
+        message = (
+            f"Deliveries have been late since {rfc3339(delivery.slow_since)}: a deliverer gets "
+            "more indications than the listener, its gateway or the rateLimit takes."
+        )
+        return Condition(kind, "True", _SLOW, message), None
     if oldest is not None and age >= (limit * OLD_NO_MORE if held else limit):
         message = (
             f"The oldest indication has waited for {limit:g} seconds or more (the condition ends "

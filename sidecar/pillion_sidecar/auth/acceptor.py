@@ -243,6 +243,29 @@ class ConnectionAcceptor:
         self._is_quiet = False
         observer.watch(self._limiter.counts)
 
+    @classmethod
+    def plain(
+        cls,
+        name: str,
+        connections: int,
+        *,
+        clock: Clock,
+        timers: Timers,
+        observer: AcceptorObserver,
+        head: int = HEAD_BYTES,
+    ) -> "ConnectionAcceptor":
+        """Return one without TLS and tokens, of so many connections; ``head``: bytes."""
+        return cls(
+            clock=clock,
+            timers=timers,
+            observer=observer,
+            tls=None,
+            asks_for_tokens=False,
+            limits=Limits.of_plain(connections),
+            name=name,
+            head_bytes=head,
+        )
+
     def open(
         self, listening: Iterable[socket.socket], create_handler: Callable[[], asyncio.Protocol]
     ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pillion_cim.filters import FilterError, without_list
 from pillion_sidecar.config.schema.common import RemovalAction
-from pillion_sidecar.config.schema.destination import WITHHELD_URL
+from pillion_sidecar.config.schema.destination import WITHHELD_URL, RemovalPolicy
 from pillion_sidecar.config.schema.filter import QueryLanguage
 from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
@@ -16,6 +16,8 @@ FIRST_LEVEL = 1
 #: From here on a filter's query may list properties. An older deliverer refuses a list, and with it
 #: the configuration; it gets ``SELECT *``, and delivers all properties.
 LISTS = 3
+#: From here on there is removalPolicy DeadLetter; for an older deliverer it is Discard.
+DEAD_LETTERS = 3
 #: Fields of ``spec`` added by level and kind. Without one, an older deliverer keeps its own
 #: behavior, or follows ``_INSTEAD``.
 ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
@@ -27,17 +29,32 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
     3: {
         # No field: see ``_without_list``.
         "IndicationFilter": (),
-        "IndicationService": (("proxy",),),
+        # The whole kind: see ``FIRST_OF_KIND``.
+        "IndicationReplay": (),
+        "IndicationService": (
+            ("deadLetterRef",),
+            ("history",),
+            ("proxy",),
+            ("publisherRateLimit",),
+            ("responsePolicy",),
+        ),
         "ListenerDestination": (
+            ("circuitBreaker",),
+            ("deadLetterRef",),
+            ("responsePolicy",),
             ("credentials", "apiKey"),
             ("credentials", "oauth2"),
             ("credentials", "signing"),
             ("credentials", "snmp"),
             ("proxy",),
+            ("rateLimit",),
             *((one.options_name,) for one in PROTOCOLS.values() if one.options is not None),
         ),
     },
 }
+#: The level that a kind came with, if not the first. An older deliverer refuses a configuration
+#: that has a resource of it.
+FIRST_OF_KIND: Mapping[str, int] = {"IndicationReplay": 3}
 #: Replacements where omission would be invalid or harmful: the destination waits, and no
 #: subscription ends. The first release acts on ``onFatalErrorPolicy`` at once.
 _INSTEAD: Mapping[str, Mapping[tuple[str, ...], Mapping[str, Any]]] = {
@@ -86,6 +103,9 @@ def without_newer(
         spec, found = _without_list(spec)
         if found:
             left_out.append("the list of properties in spec.query")
+    if level < DEAD_LETTERS and spec.get("removalPolicy") == RemovalPolicy.DEAD_LETTER:
+        spec = {**spec, "removalPolicy": RemovalPolicy.DISCARD.value}
+        left_out.append("removalPolicy DeadLetter")
     if not (left_out or omitted):
         return resource, ()
     return {**resource, "spec": spec}, tuple(left_out)

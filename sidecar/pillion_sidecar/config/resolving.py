@@ -8,11 +8,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pillion_cim.mof import MOFError, parse_mof
 from pillion_cim.schema import ClassDeclaration, DeclarationError
 from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host, same_port_and_path
 from pillion_sidecar.config.advice import advice
+from pillion_sidecar.config.classes import DeclaredClasses
 from pillion_sidecar.config.credentials import UNUSABLE, SecretReader, hold_faulty, may_be_built
+from pillion_sidecar.config.dead_letters import with_dead_letters
 from pillion_sidecar.config.durability import loses_before_alert
 from pillion_sidecar.config.parsing import Resource, Resources
 from pillion_sidecar.config.problems import (
@@ -33,6 +34,8 @@ from pillion_sidecar.config.schema.destination import (
 from pillion_sidecar.config.schema.filter import IndicationFilter
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.config.schema.proxy import Proxy, ServiceProxy
+from pillion_sidecar.config.schema.replay import IndicationReplay
+from pillion_sidecar.config.schema.response_policy import ResponseRule
 from pillion_sidecar.config.schema.service import IndicationService
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.config.schema.urls import is_loopback
@@ -95,6 +98,10 @@ def build_destination(
             if PROTOCOLS[protocol].takes_proxy
             else None
         ),
+        response_policy=(
+            *(build(ResponseRule, rule) for rule in spec.get("responsePolicy", ())),
+            *service.response_policy,
+        ),
         retry=written_retry(
             spec.get("retry", {}),
             attempts=service.delivery_retry_attempts,
@@ -149,60 +156,9 @@ def written_retry(
     return build(RetryPolicy, written)
 
 
-CLASSES, MOF, MOF_FROM = "classes", "mof", "mofFrom"
 DEFAULT_SERVICE = "default"
 MOST_WARNINGS = 20
 MOST_COMPARED = 1000
-
-
-class DeclaredClasses:
-    def __init__(self, service: Resource | None, files: Mapping[str, str]) -> None:
-        self.problems: list[Problem] = []
-        self._service = service
-        self._places: list[tuple[ClassDeclaration, str, Path]] = []
-        if service is not None:
-            self._add_spec(service)
-        for name, text in sorted(files.items()):
-            self._add_mof(text, file=name)
-
-    @property
-    def declarations(self) -> tuple[ClassDeclaration, ...]:
-        return tuple(declaration for declaration, _, _ in self._places)
-
-    def _add_spec(self, service: Resource) -> None:
-        if service.sound(CLASSES):
-            for number, given in enumerate(service.spec[CLASSES]):
-                declaration = ClassDeclaration(given["name"], given.get("superclass"))
-                self._places.append((declaration, "", ("spec", CLASSES, number)))
-        if service.sound(MOF):
-            self._add_mof(service.spec[MOF])
-        if service.sound(MOF_FROM) and service.spec[MOF_FROM]:
-            # The operator renders their text as mof.
-            named = service.spec[MOF_FROM][0]["configMapRef"]["name"]
-            message = "only the operator reads ConfigMaps"
-            remedy = "Put the MOF into a file *.mof of this folder, or into spec.mof."
-            path = ("spec", MOF_FROM)
-            self.problems.append(self._problem("", path, named, message, remedy))
-
-    def _add_mof(self, text: str, *, file: str = "") -> None:
-        try:
-            declared = parse_mof(text)
-        except MOFError as error:
-            message = f"line {error.line} of the MOF: {error.message}"
-            self.problems.append(self._problem(file, ("spec", MOF), None, message, error.remedy))
-            return
-        self._places += [(one, file, ("spec", MOF)) for one in declared]
-
-    def problem(self, class_name: str, message: str, remedy: str) -> Problem:
-        found = [place for place in self._places if place[0].name == class_name]
-        # The last is the duplicate.
-        _, file, path = found[-1] if found else (None, "", ("spec", CLASSES))
-        return self._problem(file, path, class_name, f"{class_name[:80]}: {message}", remedy)
-
-    def _problem(self, file: str, path: Path, value: Any, message: str, remedy: str) -> Problem:
-        if file or self._service is None:
-            return Problem(reason="Invalid", message=message, remedy=remedy, file=file)
-        return self._service.place.problem("Invalid", path, value, message, remedy)
 
 
 def resolve(
@@ -230,6 +186,7 @@ def resolve(
     destinations = resolver.destinations(chosen)
     filters = resolver.filters()
     subscriptions, relayed = resolver.subscriptions(chosen)
+    replays = resolver.replays(chosen)
     faults = hold_faulty(resources, may_be_held)
     if resources.problems:
         problems = sorted(resources.problems, key=lambda p: (p.file, p.line))
@@ -248,6 +205,7 @@ def resolve(
         filters=filters,
         subscriptions=subscriptions,
         relayed=relayed,
+        replays=replays,
         warnings=tuple(resources.warnings),
         held=frozenset(faults),
     )
@@ -362,7 +320,10 @@ class _Resolver:
                 self._check_retry(resource, built[name])
                 self._check_options(resource, built[name])
                 self._check_credentials(resource, built[name])
-        return {name: self._relayed(one, service) for name, one in built.items()}
+        relayed = {name: self._relayed(one, service) for name, one in built.items()}
+        return with_dead_letters(
+            relayed, service=service, resources=self._resources, check=self._check_reference
+        )
 
     def _relayed(
         self, destination: ListenerDestination, service: IndicationService
@@ -472,6 +433,42 @@ class _Resolver:
                     created_at=resource.created_at,
                 )
         return own, relayed
+
+    def replays(self, service: IndicationService) -> dict[str, IndicationReplay]:
+        """Return the service's replays; check all references."""
+        own: dict[str, IndicationReplay] = {}
+        for name, resource in self._resources.by_kind["IndicationReplay"].items():
+            self._check_reference(resource, "destinationRef", "ListenerDestination")
+            if "filterRef" in resource.spec:
+                self._check_reference(resource, "filterRef", "IndicationFilter")
+            serves = self._serves(resource, service)
+            if serves:
+                self._check_gateway(resource, service)
+            else:
+                self._check_reference(resource, "serviceRef", "IndicationService")
+            if not resource.valid:
+                continue
+            built = build(
+                IndicationReplay,
+                resource.spec,
+                name=name,
+                uid=_uid(resource),
+                created_at=resource.created_at,
+            )
+            self._check_period(resource, built)
+            if serves:
+                own[name] = built
+        return own
+
+    def _check_period(self, resource: Resource, replay: IndicationReplay) -> None:
+        if replay.until is not None and replay.until <= replay.since:
+            self._resources.complain(
+                resource.place,
+                ("spec", "until"),
+                resource.spec["until"],
+                "is not after from",
+                "Write a later time, or remove it.",
+            )
 
     def _check_gateway(self, resource: Resource, service: IndicationService) -> None:
         if service.gateway is not None or service.deliverer.mode is DelivererMode.GATEWAY:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.filter import IndicationFilter
+from pillion_sidecar.config.schema.replay import IndicationReplay
 from pillion_sidecar.config.schema.service import IndicationService
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
 
@@ -24,6 +25,8 @@ class Configuration:
     #: Subscriptions of other services that relay or hand over to this gateway, by name. Relayed
     #: indications name them by uid: the sidecars have applied the filters.
     relayed: Mapping[str, IndicationSubscription] = field(default_factory=dict)
+    #: Replays of this service, by name.
+    replays: Mapping[str, IndicationReplay] = field(default_factory=dict)
     #: Sentences for a log.
     warnings: tuple[str, ...] = ()
     #: Destinations held because of a fault.
@@ -47,6 +50,7 @@ def reuse(configuration: Configuration, before: Configuration | None) -> Configu
         filters=_kept(configuration.filters, before.filters),
         subscriptions=_kept(configuration.subscriptions, before.subscriptions),
         relayed=_kept(configuration.relayed, before.relayed),
+        replays=_kept(configuration.replays, before.replays),
     )
 
 

@@ -17,6 +17,7 @@ from pillion_sidecar.fields import (
     Kind,
     ListOf,
     MapOf,
+    Number,
     Quantity,
     Rule,
     Struct,
@@ -67,6 +68,8 @@ def _check(kind: FieldType, value: Any, path: Path, complaints: Complaints) -> A
             return _text(kind, value, path, complaints)
         case Integer():
             return _integer(kind, value, path, complaints)
+        case Number():
+            return _number(kind, value, path, complaints)
         case Boolean():
             return _boolean(value, path, complaints)
         case Quantity():
@@ -122,6 +125,16 @@ def _integer(kind: Integer, value: Any, path: Path, complaints: Complaints) -> A
     value = _whole(value)
     if not isinstance(value, int) or isinstance(value, bool):
         _wrong_type("a whole number", value, path, complaints)
+    elif not kind.minimum <= value <= kind.maximum:
+        message = f"is not within {kind.minimum:,} to {kind.maximum:,}"
+        complaints.add(path, value, message, "Write a number in this range.")
+    return value
+
+
+def _number(kind: Number, value: Any, path: Path, complaints: Complaints) -> Any:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        _wrong_type("a number", value, path, complaints)
+    # Neither is a NaN.
     elif not kind.minimum <= value <= kind.maximum:
         message = f"is not within {kind.minimum:,} to {kind.maximum:,}"
         complaints.add(path, value, message, "Write a number in this range.")

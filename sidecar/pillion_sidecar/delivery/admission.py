@@ -31,6 +31,9 @@ CLOSED = Refusal(FULL_QUEUE_RETRY_AFTER, "the deliverer is stopping")
 #: indication that several queues hold is freed only with its last entry.
 MAKING_ROOM = 2
 MOST_GIVEN_UP = 256
+#: Room that the journal needs for the dead letter of an evicted entry: bytes, and so many times its
+#: size.
+LEAST_ROOM, ROOM_OF_SIZES = 256 << 10, 4
 Resolved: TypeAlias = tuple[Target, Subscription, DestinationQueue]
 Queued: TypeAlias = tuple[DestinationQueue, QueueEntry]
 
@@ -239,6 +242,29 @@ class Admission:
             self._queue(indication, self._entries(indication, resolved))
         return refusal
 
+    def offer_dead_letter(
+        self, indication: Indication, target: Target, *, evicted: bool
+    ) -> Refusal | None:
+        """See ``DeadLetterQueues``. While it closes, a journal on disk still takes them."""
+        if self.closed and self._journal.durability is not Durability.DISK:
+            return CLOSED
+        journal, size = self._journal, len(indication.body)
+        reason = journal.refusal(size)
+        # What gives way to others at the journal's bound would push them out again.
+        room = max(LEAST_ROOM, ROOM_OF_SIZES * size)
+        if reason is None and evicted and journal.is_over_bytes(room):
+            reason = "the journal is nearly full"
+        if reason is not None:
+            return Refusal(FULL_QUEUE_RETRY_AFTER, reason)
+        resolved = self._table.resolve((target,))
+        if not resolved:
+            return Refusal(FULL_QUEUE_RETRY_AFTER, "its subscription has ended")
+        for queue, places in _needed(resolved).items():
+            if queue.refuses(places, now=indication.accepted_at):
+                return _full(queue)
+        self._queue(indication, self._entries(indication, resolved))
+        return None
+
     def _queue(self, indication: Indication, entries: list[Queued], *, held: int = 0) -> None:
         """Journal an indication, and queue its entries once it is on disk. ``held``: its former
         id."""
@@ -387,7 +413,12 @@ class Admission:
         it frees more places than it takes."""
         if not self._in_memory:
             journal, size = self._journal, len(indication.body)
-            full = self._relieve(size, resolved) if journal.is_over_bytes(size) else None
+            full = None
+            if journal.is_over_bytes(size):
+                if indication.redrives:
+                    # What is repeated discards nothing.
+                    return Refusal(FULL_QUEUE_RETRY_AFTER, "the journal is nearly full")
+                full = self._relieve(size, resolved)
             reason = journal.refusal(size)
             if reason is not None:
                 return Refusal(FULL_QUEUE_RETRY_AFTER, reason)
@@ -399,7 +430,8 @@ class Admission:
         relayed = indication.relayed
         now = indication.accepted_at if relayed is None else relayed.at
         for queue, places in _needed(resolved).items():
-            if queue.refuses(places, now=now):
+            # What is redriven discards nothing, or a dead listener would lose it again.
+            if queue.refuses(places, now=now, evicts=not indication.redrives):
                 return _full(queue)
         return None
 
@@ -449,6 +481,9 @@ def _counts_repeats(indication: Indication, queue: DestinationQueue) -> bool:
     the repeats of all sidecars count. A sidecar that hands over at its end has already applied
     it."""
     destination = queue.destination
+    if indication.redrives:
+        # It was admitted before.
+        return False
     if indication.relayed is None:
         return destination.relay_to is None
     return destination.deliver_through is DeliverThrough.GATEWAY

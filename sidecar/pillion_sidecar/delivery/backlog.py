@@ -3,7 +3,7 @@ journal."""
 
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -130,6 +130,16 @@ class CompactEntries:
     def first(self, count: int) -> list[CompactEntry]:
         end = min(self._head + count, len(self._ids))
         return [self._at(index) for index in range(self._head, end)]
+
+    def behind(self, number: int, count: int) -> list[CompactEntry]:
+        """Return the first entries whose numbers are greater, at most ``count``."""
+        begin = bisect_right(self._numbers, number, self._head)
+        end = min(begin + count, len(self._ids))
+        return [self._at(index) for index in range(begin, end)]
+
+    def count_behind(self, number: int) -> int:
+        """Return how many entries have greater numbers."""
+        return len(self._ids) - bisect_right(self._numbers, number, self._head)
 
     def popleft(self) -> CompactEntry:
         """Requires an entry."""

@@ -6,31 +6,46 @@ served. A queue that has just delivered continues immediately: the event loop br
 each listener before a second one, so this is as fair as the round.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.entries import MOST_REFUSALS, QueueEntry
+from pillion_sidecar.delivery.entries import QueueEntry
 from pillion_sidecar.delivery.handler import (
-    HOLD_RETRY_SECONDS,
     Delivery,
     DeliveryOutcome,
     DeliveryResult,
+    HoldCause,
 )
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.response_policy import (
+    Reaction,
+    opens_breaker,
+    pause_of,
+    reaction_to,
+    refuses_indication,
+    stopped_seconds,
+)
 from pillion_sidecar.delivery.retry import retry_wait
 from pillion_sidecar.delivery.settlement import Settlements
 from pillion_sidecar.delivery.shutdown import Shutdown
 from pillion_sidecar.delivery.subscription_table import FailureTriggers
 from pillion_sidecar.delivery.table import AttemptObserver, DestinationTable
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.pacing import Pace
 
 #: Attempts per turn of the event loop.
 ATTEMPTS_PER_TURN = 4
 #: Expired entries that one turn of the event loop takes from a queue.
 EXPIRED_PER_TURN = 256
+Done: TypeAlias = Callable[[DeliveryOutcome], None]
+#: Begins the span of an attempt: returns what to call with its outcome instead of ``done``, and may
+#: set ``Delivery.span``.
+BeginSpan: TypeAlias = Callable[[DestinationQueue, Delivery, Done], Done]
 
 
 class Dispatcher:
@@ -47,6 +62,7 @@ class Dispatcher:
         observer: AttemptObserver,
         draw: Callable[[], float],
         triggers: FailureTriggers,
+        begin_span: BeginSpan | None = None,
     ) -> None:
         """``draw`` gives jitter; ``triggers`` is told of each failed attempt."""
         self._clock = clock
@@ -57,6 +73,7 @@ class Dispatcher:
         self._observer = observer
         self._draw = draw
         self._triggers = triggers
+        self._begin_span = begin_span
         # The queues that can attempt, in order.
         self._round: OrderedDict[DestinationQueue, None] = OrderedDict()
         self._scheduled = False
@@ -71,36 +88,55 @@ class Dispatcher:
     def arrange(self, queue: DestinationQueue) -> None:
         """Schedule the queue's next event: an attempt, or a timer for one."""
         if queue.timer is not None:
-            queue.schedule(None)
+            self._cancel_timer(queue)
         if queue.removed or queue.suspended:
             return
         due = queue.health.next_attempt_at
         if not queue.waiting.front:
-            if queue.waiting.count:
-                # ``arrange`` runs again once some are loaded.
-                queue.waiting.refill()
-            elif due is not None and not queue.in_flight:
-                # The next indication is tried immediately (S0.2): a retry wait applies to what is
-                # queued.
-                queue.health.retry_now()
+            self._await_entries(queue)
             return
         if due is None and queue.gather_seconds:
             due = self._gathered_at(queue)
         if due is None:
-            if len(queue.in_flight) < queue.max_in_flight:
+            if len(queue.in_flight) >= queue.max_in_flight:
+                return
+            if queue.pace is None or (due := self._paced_at(queue.pace)) is None:
                 self._join_round(queue)
-            return
+                return
         expiry = queue.expiry()
         wake_at = due if expiry is None else min(due, expiry)
+        if wake_at == math.inf:
+            return
         queue.schedule(self._timers.call_at(wake_at, lambda: self._wake(queue)))
+
+    def _await_entries(self, queue: DestinationQueue) -> None:
+        if queue.waiting.count:
+            # ``arrange`` runs again once some are loaded.
+            queue.waiting.refill()
+        elif queue.health.next_attempt_at is not None and not queue.in_flight:
+            # The next indication is tried immediately (S0.2): a retry wait applies to what is
+            # queued.
+            queue.health.hurry()
+
+    def _cancel_timer(self, queue: DestinationQueue) -> None:
+        queue.schedule(None)
+        if queue.pace is not None:
+            queue.pace.go_on(self._clock.monotonic())
 
     def _gathered_at(self, queue: DestinationQueue) -> float | None:
         if self.shutdown.is_draining:
             return None
         return queue.gathered_at(self._clock.monotonic())
 
+    def _paced_at(self, pace: Pace) -> float | None:
+        now, due = self._clock.monotonic(), pace.due()
+        if due <= now:
+            return None
+        pace.wait(now)
+        return due
+
     def _wake(self, queue: DestinationQueue) -> None:
-        queue.schedule(None)
+        self._cancel_timer(queue)
         now = self._clock.monotonic()
         due = queue.health.next_attempt_at
         if due is not None and now >= due:
@@ -184,9 +220,15 @@ class Dispatcher:
             self._discard_ended(queue, now)
         if queue in self._expiring or queue.removed or queue.health.next_attempt_at is not None:
             return False
+        pace = queue.pace
+        if pace is not None and pace.due() > now:
+            self.arrange(queue)
+            return False
         entry = queue.take(now=now)
         if entry is None:
             return False
+        if pace is not None:
+            pace.spend(now)
         attempts, sequence, sends = entry.attempts, queue.sequence, queue.sends_identifiers
         delivery = Delivery(
             indication=entry.indication,
@@ -194,11 +236,14 @@ class Dispatcher:
             sequence_context=sequence.context if sends else None,
             sequence_number=sequence.sequence_number(entry.number) if sends else None,
             attempt=attempts + 1,
-            correlated=self.marks_retries and attempts > 0,
+            correlated=(self.marks_retries and attempts > 0) or bool(entry.indication.redrives),
             subscription=entry.subscription.resource.uid,
             selection=entry.subscription.selection,
         )
-        queue.handler.deliver(delivery, partial(self._done, queue, entry, now))
+        done: Done = partial(self._done, queue, entry, now)
+        if self._begin_span is not None:
+            done = self._begin_span(queue, delivery, done)
+        queue.handler.deliver(delivery, done)
         return True
 
     def _done(
@@ -208,8 +253,12 @@ class Dispatcher:
             # The previous one is settled first.
             self._call_soon(partial(self._done, queue, entry, began, outcome))
             return
-        # What holds a destination may be what was changed meanwhile: it is tried anew, at once.
-        is_outdated = outcome.hold is not None and queue.is_outdated(entry)
+        # What stops a destination may be what was changed meanwhile: it is tried anew, at once.
+        is_outdated = (
+            outcome.result is not DeliveryResult.SUCCESS
+            and queue.is_outdated(entry)
+            and _reaction(queue, outcome).hold is not None
+        )
         if not queue.complete(entry):
             return
         seconds = self._clock.monotonic() - began
@@ -237,8 +286,10 @@ class Dispatcher:
         if delivered:
             if queue.health.troubled_since is not None:
                 self._recover(queue, now)
-            self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
-            self._settlements.settle(queue, entry, None)
+            age = now - entry.indication.accepted_at
+            queue.throughput.deliver(age - queue.gather_seconds, now)
+            self._observer.delivered(queue.protocol, age)
+            self._settlements.deliver(queue, entry, outcome, began)
         elif is_outdated:
             self._put_back(queue, entry, cancelled=cancelled)
         else:
@@ -264,26 +315,39 @@ class Dispatcher:
         if outcome.preempted:
             # It stays first and waits for its turn to have a connection.
             self._put_back(queue, entry, cancelled=cancelled)
-        elif outcome.hold is not None and not queue.draining:
-            self._hold(queue, entry, outcome, cancelled=cancelled)
         elif outcome.result is DeliveryResult.FATAL_ERROR and outcome.hold is None:
             # This says nothing of the destination.
+            self._settlements.records.attempted(queue, entry, outcome, began_at)
             entry.attempts += 1
             self._settlements.discard(
                 queue, entry, DiscardReason.FATAL_ERROR, detail=outcome.detail
             )
             return
         else:
-            self._fail(queue, entry, outcome, began_at=began_at, cancelled=cancelled)
+            self._settlements.records.attempted(queue, entry, outcome, began_at)
+            reaction = _reaction(queue, outcome)
+            if reaction.hold is not None:
+                self._hold(queue, entry, outcome, reaction.hold, cancelled=cancelled)
+            else:
+                self._fail(
+                    queue,
+                    entry,
+                    outcome,
+                    discard_after=reaction.discard_after,
+                    began_at=began_at,
+                    cancelled=cancelled,
+                )
         self.shutdown.failed(queue)
 
     def _recover(self, queue: DestinationQueue, now: float) -> None:
         self._release(queue, now)
         health = queue.health
-        if health.failing_since is not None:
+        if health.failing_since is not None and health.is_failure_told:
             events.delivery_resumed(queue, seconds=now - health.failing_since)
         health.reset()
         health.retry_now()
+        # What was late for the trouble says nothing of the listener's pace.
+        queue.throughput.catch_up()
         self._table.note(queue)
 
     def _release(self, queue: DestinationQueue, now: float) -> None:
@@ -296,20 +360,34 @@ class Dispatcher:
         queue: DestinationQueue,
         entry: QueueEntry,
         outcome: DeliveryOutcome,
+        cause: HoldCause,
         *,
         cancelled: bool,
     ) -> None:
-        """The destination is wrong: its queue waits, and no attempt is spent (S0.8)."""
-        assert outcome.hold is not None
-        now = self._clock.monotonic()
+        """The destination is wrong, or paused: its queue waits, and no attempt is spent (S0.8)."""
+        now, before = self._clock.monotonic(), queue.health.hold
         self._put_back(queue, entry, cancelled=cancelled)
-        before = queue.health.hold
-        hold = queue.health.hold_for(outcome.hold, outcome.detail, now)
-        if before is None or before.cause is not hold.cause:
-            events.destination_held(queue, hold)
-        queue.pause_or_go_on(now)
-        queue.health.wait_until(now + HOLD_RETRY_SECONDS)
+        if cause.is_pause and queue.health.begin_failing(now):
+            events.delivery_failed(queue, outcome)
+        goes_on = before is not None and before.cause is cause and cause.is_pause
+        # What paused it, whatever a later attempt has met.
+        message = before.message if before is not None and goes_on else outcome.detail
+        if cause is HoldCause.DISABLED:
+            message = f"{outcome.detail}; by responsePolicy, it is disabled until its spec changes"
+        self._stop(queue, outcome, cause, message)
         self._triggers.watch(queue)
+
+    def _stop(
+        self, queue: DestinationQueue, outcome: DeliveryOutcome, cause: HoldCause, message: str
+    ) -> None:
+        now, before = self._clock.monotonic(), queue.health.hold
+        hold = queue.health.hold_for(cause, message, now)
+        is_known = before is not None and before.cause is cause and before.is_told
+        if hold.is_told and not is_known:
+            tell = events.destination_paused if cause.is_pause else events.destination_held
+            tell(queue, hold)
+        queue.pause_or_go_on(now)
+        queue.health.wait_until(now + stopped_seconds(queue, outcome, cause))
         if before != hold:
             self._table.note(queue)
 
@@ -327,49 +405,65 @@ class Dispatcher:
         entry: QueueEntry,
         outcome: DeliveryOutcome,
         *,
+        discard_after: int | None,
         began_at: float,
         cancelled: bool,
     ) -> None:
         now, before = self._clock.monotonic(), entry.attempts
         self._release(queue, now)
-        entry.attempts += outcome.spends_attempt
-        if outcome.refuses_indication:
+        counted = not queue.health.is_brought_forward
+        entry.attempts += outcome.spends_attempt and counted
+        if discard_after is not None and counted:
             entry.refuse()
+            queue.health.note_refusal(discard_after)
         # All entries that return from an unreachable gateway count as one failure.
         if counts := outcome.spends_attempt or queue.health.next_attempt_at is None:
-            self._back_off(queue, entry, outcome, began_at=began_at, now=now)
-        reason = _reason_to_give_up(queue, entry, outcome, cancelled=cancelled)
+            is_repeated = refuses_indication(outcome, discard_after) and entry.refusals > 1
+            self._back_off(queue, outcome, is_repeated=is_repeated, began_at=began_at, now=now)
+        reason = _reason_to_give_up(queue, entry, discard_after, cancelled=cancelled)
         if reason is DiscardReason.ATTEMPTS_EXCEEDED and self.shutdown.is_draining:
             # A drain brought this attempt forward, so it is not the last one.
             entry.attempts, reason = before, None
             self.shutdown.wait_no_more(queue)
         if reason is not None:
             self._settlements.discard(queue, entry, reason, detail=outcome.detail)
-        elif self.shutdown.is_draining:
-            # Nothing new comes, so its place is free.
-            queue.waiting.put_back(entry)
-        elif not queue.insert_front(entry):
-            self._settlements.discard(queue, entry, DiscardReason.QUEUE_FULL)
-        if reason is DiscardReason.FATAL_ERROR and entry.attempts > 1:
-            # Its own attempts have already waited; the next entry may be attempted.
+        else:
+            self._return(queue, entry)
+        answers_at_once = discard_after == 1 and outcome.no_answer is None
+        if reason is DiscardReason.FATAL_ERROR and (entry.attempts > 1 or answers_at_once):
+            # Its own attempts have already waited, or a rule wants none: the next entry may be
+            # attempted.
             queue.health.retry_now()
         if queue.health.begin_failing(now):
             events.delivery_failed(queue, outcome)
+        if not refuses_indication(outcome, discard_after) and opens_breaker(queue):
+            failures = queue.health.failures
+            told = "an attempt has" if failures == 1 else f"{failures} attempts in a row have"
+            message = f"{told} failed: {outcome.detail}"
+            self._stop(queue, outcome, HoldCause.CIRCUIT_BREAKER, message)
         self._triggers.watch(queue)
         if counts:
             self._table.note(queue)
 
+    def _return(self, queue: DestinationQueue, entry: QueueEntry) -> None:
+        if self.shutdown.is_draining:
+            # Nothing new comes, so its place is free.
+            queue.waiting.put_back(entry)
+        elif not queue.insert_front(entry):
+            self._settlements.discard(queue, entry, DiscardReason.QUEUE_FULL)
+
     def _back_off(
         self,
         queue: DestinationQueue,
-        entry: QueueEntry,
         outcome: DeliveryOutcome,
         *,
+        is_repeated: bool,
         began_at: float,
         now: float,
     ) -> None:
-        # All refusals of one indication count as one failure.
-        if not (outcome.refuses_indication and entry.refusals > 1):
+        """``is_repeated``: this indication was refused before; all its refusals count as one
+        failure."""
+        if not is_repeated:
             queue.health.count_failure(began_at=began_at, now=now)
         wait = retry_wait(
             queue.retry,
@@ -380,8 +474,22 @@ class Dispatcher:
         queue.health.wait_until(now + wait)
 
 
+def _reaction(queue: DestinationQueue, outcome: DeliveryOutcome) -> Reaction:
+    # What a gateway answers says nothing of the listener.
+    rules = queue.destination.response_policy if queue.relay_to is None else ()
+    reaction = reaction_to(outcome, rules)
+    if queue.draining:
+        # Its resource is gone, so nothing would end the hold.
+        return reaction._replace(hold=None)
+    return (
+        reaction
+        if reaction.hold is not None
+        else reaction._replace(hold=pause_of(queue, outcome, reaction))
+    )
+
+
 def _reason_to_give_up(
-    queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, *, cancelled: bool
+    queue: DestinationQueue, entry: QueueEntry, discard_after: int | None, *, cancelled: bool
 ) -> DiscardReason | None:
     if cancelled:
         return DiscardReason.PURGED
@@ -389,7 +497,7 @@ def _reason_to_give_up(
         return DiscardReason.SUBSCRIPTION_NOT_ACTIVE
     limit = queue.retry.attempts
     is_last = limit is not None and entry.attempts > limit
-    if outcome.refuses_indication and (is_last or entry.refusals >= MOST_REFUSALS):
+    if discard_after is not None and (is_last or entry.refusals >= discard_after):
         return DiscardReason.FATAL_ERROR
     return DiscardReason.ATTEMPTS_EXCEEDED if is_last else None
 

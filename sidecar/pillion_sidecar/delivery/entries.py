@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from pillion_sidecar.clock import Timer
+from pillion_sidecar.config.schema.response_policy import MOST_REFUSALS
 from pillion_sidecar.config.schema.subscription import (
     IndicationSubscription,
     RepeatNotification,
@@ -20,8 +21,6 @@ from pillion_sidecar.indication import Indication, Selection
 REMEMBERED_EVENTS = 10_000
 #: Times of occurrences remembered for each subscription by ``Delay``, over all its events.
 REMEMBERED_TIMES = 1_000_000
-#: Attempts at an indication that its listener refuses, regardless of the retry policy.
-MOST_REFUSALS = 3
 #: Base of the refusal count in ``QueueEntry.counted``.
 _REFUSALS = MOST_REFUSALS + 1
 

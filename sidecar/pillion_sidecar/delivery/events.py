@@ -96,6 +96,24 @@ def discarded_at_shutdown(destination: str, identifiers: Sequence[str | None]) -
         )
 
 
+def dead_letter_refused(queue: DestinationQueue, name: str, *, reason: str, count: int) -> None:
+    """``count``: since the line before."""
+    logger.warning(
+        "%s of %s not taken as dead letters by %s: %s",
+        f"{count:,}",
+        queue.name,
+        name,
+        reason,
+        extra={
+            "event": "dead-letter-refused",
+            "destination": queue.name,
+            "dead_letter_destination": name,
+            "count": count,
+            "reason": reason,
+        },
+    )
+
+
 def delivery_failed(queue: DestinationQueue, outcome: DeliveryOutcome) -> None:
     """A destination has begun to fail; later attempts appear only in the metrics."""
     logger.warning(
@@ -127,13 +145,49 @@ def destination_held(queue: DestinationQueue, hold: Hold) -> None:
     )
 
 
+def destination_paused(queue: DestinationQueue, hold: Hold) -> None:
+    logger.error(
+        "destination %s is paused, only its oldest indication is tried now and then: %s",
+        queue.name,
+        hold.message,
+        extra={
+            "event": "destination-paused",
+            "destination": queue.name,
+            "cause": hold.cause.value,
+            "detail": hold.message,
+            "depth": queue.depth,
+        },
+    )
+
+
 def destination_released(queue: DestinationQueue, hold: Hold, *, seconds: float) -> None:
+    """The end of a hold or a pause, unless its begin was not logged."""
+    if not hold.is_told:
+        return
+    if hold.cause.is_pause:
+        _destination_resumed(queue, hold, seconds=seconds)
+        return
     logger.info(
         "destination %s is released after %.1f s",
         queue.name,
         seconds,
         extra={
             "event": "destination-released",
+            "destination": queue.name,
+            "cause": hold.cause.value,
+            "seconds": round(seconds, 3),
+            "depth": queue.depth,
+        },
+    )
+
+
+def _destination_resumed(queue: DestinationQueue, hold: Hold, *, seconds: float) -> None:
+    logger.info(
+        "destination %s is resumed after %.1f s",
+        queue.name,
+        seconds,
+        extra={
+            "event": "destination-resumed",
             "destination": queue.name,
             "cause": hold.cause.value,
             "seconds": round(seconds, 3),
@@ -249,5 +303,23 @@ def gap_forgotten(queue: DestinationQueue) -> None:
     )
 
 
+def delivery_ends(left: int) -> None:
+    """``left``: (indication, subscription) pairs that are not settled."""
+    logger.info(
+        "delivery ends with %d indications left",
+        left,
+        extra={"event": "deliverer-stopping", "left": left},
+    )
+
+
 def _indications(count: int) -> str:
     return "1 indication" if count == 1 else f"{count} indications"
+
+
+def replay_not_changed(name: str) -> None:
+    logger.warning(
+        "IndicationReplay/%s: only rateLimit, suspended and ttlSecondsAfterFinished can be changed,"
+        " so it goes on as it began; give another replay another name",
+        name,
+        extra={"event": "configuration-warning"},
+    )

@@ -27,9 +27,11 @@ from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.handler import Handler, Hold
 from pillion_sidecar.delivery.health import ListenerHealth, QueueStatistics, shifted
 from pillion_sidecar.delivery.relay import listener_of, protocol_of
-from pillion_sidecar.delivery.sequence import GroupGaps, SequenceIdentifiers, run_of
+from pillion_sidecar.delivery.sequence import GroupGaps, SequenceIdentifiers, is_ordered, run_of
+from pillion_sidecar.delivery.throughput import Throughput
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.ports import QueueState
+from pillion_sidecar.pacing import Pace, paced
 from pillion_sidecar.protocols import BatchOptions
 
 #: How far ``ordering: Group`` looks for an indication of another group.
@@ -53,6 +55,7 @@ class DestinationQueue:
 
     #: From ``listener_of``; for a faulty destination the previous listener, which may return.
     listener_id: str = ""
+    pace: Pace | None = None
 
     def __init__(
         self,
@@ -66,10 +69,8 @@ class DestinationQueue:
         index: int = 0,
     ) -> None:
         """``created_at`` is in seconds since the epoch, ``index`` the journal's."""
-        self.handler = handler
-        self.sequence = sequence
-        self.created_at = created_at
-        self.index = index
+        self.handler, self.sequence = handler, sequence
+        self.created_at, self.index = created_at, index
         self.durability = durability
         self.waiting = waiting
         #: Places of accepted indications that are not on disk yet, or held (S1.5).
@@ -96,6 +97,7 @@ class DestinationQueue:
         self.timer: Timer | None = None
         self.health = ListenerHealth()
         self.statistics = QueueStatistics()
+        self.throughput = Throughput()
         self.removed = False
         #: Removed with ``removalPolicy: Drain``: delivers what it holds and takes nothing more.
         self.draining = False
@@ -122,6 +124,9 @@ class DestinationQueue:
         batch = own if isinstance(own, BatchOptions) else BatchOptions()
         # A full queue would refuse what could fill the batch.
         self.most_together = min(batch.max_batch, self.capacity)
+        self.pace = paced(destination.rate_limit, before=self.pace)
+        if self.pace is not None:
+            self.most_together = min(self.most_together, self.pace.burst)
         # Half of a lifetime is left for attempts.
         self.gather_seconds = min(batch.max_delay_seconds, (self.lifetime or math.inf) / 2)
         self.sends_identifiers = sends_identifiers
@@ -173,17 +178,17 @@ class DestinationQueue:
         first = self._first_in_flight() or self.waiting.first()
         return [] if first is None else [first.indication.identifier]
 
-    def refuses(self, places: int, *, now: float) -> bool:
-        """Whether to refuse ``places`` more entries: they do not fit and none is evicted
-        (S0.4).
+    def refuses(self, places: int, *, now: float, evicts: bool = True) -> bool:
+        """Whether to refuse ``places`` more entries: they do not fit, and none is evicted or
+        ``evicts`` forbids it (S0.4).
 
         An indication that needs more places than the capacity enters an empty queue; otherwise it
         would be refused for ever.
         """
-        taken = self.waiting.count + self.reserved - self.held
-        if taken + min(places, self.capacity) <= self.capacity:
-            return False
-        return not self.evicts_oldest(now=now)
+        # One in flight may come back, and would be evicted.
+        taken = (self.waiting.count if evicts else self.depth) + self.reserved - self.held
+        fits = taken + min(places, self.capacity) <= self.capacity
+        return not (fits or (evicts and self.evicts_oldest(now=now)))
 
     def stage(self) -> None:
         """Reserve a place of an entry that has its number and is not on disk."""
@@ -227,8 +232,8 @@ class DestinationQueue:
     def evicts_oldest(self, *, now: float) -> bool:
         """Whether its own oldest entries are evicted when space is needed (S0.4).
 
-        Adaptive: while suspended or held, or after an attempt and its retry have failed. One
-        failure may be a slow or restarting listener.
+        Adaptive: while suspended, held or paused, or after an attempt and its retry have failed.
+        One failure may be a slow or restarting listener.
         """
         policy = self.destination.queue_full_policy
         if policy is not QueueFullPolicy.ADAPTIVE:
@@ -251,7 +256,9 @@ class DestinationQueue:
         is_full = self.waiting.count >= self.capacity
         evicted = self.evict(entry) if is_full and self.evicts_oldest(now=now) else None
         self.waiting.append(entry)
-        self.statistics.note_depth(self.waiting.count + len(self.in_flight))
+        depth = self.waiting.count + len(self.in_flight)
+        self.statistics.note_depth(depth)
+        self.throughput.accept(now, is_first=depth == 1)
         return evicted
 
     def evict(self, newcomer: QueueEntry | None = None) -> QueueEntry | CompactEntries | None:
@@ -306,6 +313,9 @@ class DestinationQueue:
         """Take the entry to attempt at ``now`` (monotonic); None if order allows none."""
         if not self.waiting.front or len(self.in_flight) >= self.max_in_flight:
             return None
+        if self.in_flight and self.health.hold is not None:
+            # One attempt suffices to probe a listener.
+            return None
         if (
             self._in_order
             and self.in_flight
@@ -335,20 +345,20 @@ class DestinationQueue:
         Ordered groups never have two in flight; with ``by_name`` no group has.
         """
         busy = {entry.indication.group for entry in self.in_flight} - {None} if by_name else set()
-        runs = {run_of(one.indication) for one in self.in_flight if _is_ordered(one.indication)}
+        runs = {run_of(one.indication) for one in self.in_flight if is_ordered(one.indication)}
         for index, entry in enumerate(islice(self.waiting.front, GROUP_SEARCH)):
             indication = entry.indication
             # A damaged entry, or one behind a gap, is discarded when it is first.
             if indication.group not in busy and indication.body and self._may_go(entry, runs):
                 return self.waiting.take_at(index)
-            if _is_ordered(indication):
+            if is_ordered(indication):
                 runs.add(run_of(indication))
         return None
 
     def _may_go(self, entry: QueueEntry, busy: Container[int]) -> bool:
         """``busy``: runs of groups that allow no further attempt."""
         indication = entry.indication
-        if not _is_ordered(indication) or self.passes_gaps:
+        if not is_ordered(indication) or self.passes_gaps:
             return True
         return (
             not self._unread_discards
@@ -375,7 +385,7 @@ class DestinationQueue:
         """When (monotonic) the first loaded entry's lifetime ends; None while lifetimes are paused
         (D.2)."""
         front, pauses = self.waiting.front, self.health.pauses
-        if not front or not self.lifetime or self.health.hold is not None:
+        if not front or not self.lifetime or self.health.is_held:
             return None
         accepted_at = front[0].indication.accepted_at
         paused = pauses.since(accepted_at) if pauses.spells else 0.0
@@ -531,8 +541,9 @@ class DestinationQueue:
     def pause_or_go_on(self, now: float) -> None:
         """Pause or resume lifetimes, depending on suspension and hold."""
         pauses = self.health.pauses
-        if self.suspended or self.health.hold is not None:
+        if self.suspended or self.health.is_held:
             pauses.begin(now)
+            self.throughput.catch_up()
         else:
             pauses.finish(now)
 
@@ -561,8 +572,7 @@ class DestinationQueue:
 
     def surrender(self) -> tuple[list[QueueEntry], CompactEntries]:
         """Give up and return all entries, in flight first."""
-        in_flight = list(self.in_flight)
-        self.in_flight.clear()
+        in_flight, self.in_flight = self.in_flight, []
         waiting, packed = self.waiting.surrender()
         return in_flight + waiting, packed
 
@@ -578,7 +588,7 @@ class DestinationQueue:
             base=self.sequence.base,
             next_number=self.sequence.next_number,
             failures=health.failures,
-            next_attempt_at=shifted(health.next_attempt_at, offset),
+            next_attempt_at=shifted(health.next_attempt_due, offset),
             failing_since=shifted(health.failing_since, offset),
             paused_since=shifted(pauses.began, offset),
             pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
@@ -586,9 +596,5 @@ class DestinationQueue:
             gaps=self.gaps.records(),
             troubled_since=shifted(health.troubled_since, offset),
             hold=None if hold is None else (hold.cause.value, hold.message, hold.since + offset),
+            dead_letter=self.destination.left_to,
         )
-
-
-def _is_ordered(indication: Indication) -> bool:
-    member = indication.member
-    return member is not None and member.ordered

@@ -62,6 +62,8 @@ def as_relayed(destination: ListenerDestination, durability: Durability) -> List
         options=None,
         max_in_flight=IN_FLIGHT if queue_size is None else max(1, min(IN_FLIGHT, queue_size)),
         sequence_identifiers=SequenceIdentifiers.SEND,
+        # The gateway keeps to it.
+        rate_limit=None,
     )
 
 

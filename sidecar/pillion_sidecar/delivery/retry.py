@@ -1,7 +1,8 @@
 """Retry waits and the forecast of the first loss. Times are monotonic.
 
-The first loss is the earliest of three: the end of the oldest lifetime, the last attempt, or an
-eviction by a full queue.
+The first loss is the earliest of three: the end of a lifetime, the last attempt, or an eviction by
+a full queue. A queue that delivers is expected to go on at its present rates, any other to deliver
+nothing more.
 """
 
 from collections.abc import Iterable
@@ -9,8 +10,8 @@ from collections.abc import Iterable
 from pillion_sidecar.config.durability import interval_after, waits
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.destination import RetryPolicy
-from pillion_sidecar.delivery.entries import MOST_REFUSALS
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.throughput import Rates
 
 #: Seconds; no forecast beyond.
 HORIZON = 365 * 86_400.0
@@ -37,28 +38,87 @@ def retry_wait(
 
 
 def first_loss_due(queue: DestinationQueue, now: float) -> float | None:
-    """Return when the first indication is discarded if nothing more is delivered; None: never.
+    """Return when the first indication is discarded; None: never.
 
-    While suspended or held, only a full queue loses anything. Its time is a forecast from the rate
-    of arrivals since the oldest was accepted; the journal's own bound is not included.
+    While suspended or held, only a full queue loses anything; a pause spends no attempts. The
+    journal's own bound is not included.
     """
     oldest, pauses = queue.oldest_accepted_at, queue.health.pauses
     if oldest is None:
         return None
-    due = _loss_by_full_queue(queue, oldest, now)
+    due = _loss_by_full_queue(queue, now)
     if pauses.began is None:
-        ends = oldest + queue.lifetime + pauses.since(oldest) if queue.lifetime else None
+        ends = _loss_by_lifetime(queue, oldest, now) if queue.lifetime else None
         due = earliest((due, ends, _loss_by_attempts(queue, now)))
     return None if due is None else max(now, due)
 
 
-def _loss_by_full_queue(queue: DestinationQueue, oldest: float, now: float) -> float | None:
-    if queue.draining:
+def slow_since(queue: DestinationQueue) -> float | None:
+    """Return since when its listener delivers late and takes fewer than arrive; None: it does not,
+    or nothing is delivered."""
+    if _is_stopped(queue) or not queue.throughput.is_slow or not queue.depth:
         return None
+    return queue.throughput.behind_since
+
+
+def full_due(queue: DestinationQueue, now: float) -> float | None:
+    """Return when the queue is full; None: not within a year, it gets nothing more, or its listener
+    keeps up.
+
+    A queue that delivers nothing gets as many as since its oldest was accepted.
+    """
+    oldest = queue.oldest_accepted_at
+    if oldest is None or queue.draining:
+        return None
+    rates = _rates_of_delivering(queue, now)
+    if rates is None:
+        return full_at(room=queue.free_places, depth=queue.depth, age=now - oldest, now=now)
+    if slow_since(queue) is None or rates.accepted <= rates.delivered:
+        return None
+    wait = max(0, queue.free_places) / (rates.accepted - rates.delivered)
+    return now + wait if wait <= HORIZON else None
+
+
+def _is_stopped(queue: DestinationQueue) -> bool:
+    health = queue.health
+    return queue.suspended or health.hold is not None or health.failing_since is not None
+
+
+def _rates_of_delivering(queue: DestinationQueue, now: float) -> Rates | None:
+    """Its present rates; None if it delivers nothing."""
+    if _is_stopped(queue):
+        return None
+    rates = queue.throughput.rates(now)
+    return rates if rates.delivered > 0 else None
+
+
+def _loss_by_lifetime(queue: DestinationQueue, oldest: float, now: float) -> float | None:
+    """When the first lifetime ends before its indication is delivered.
+
+    What waits was accepted evenly from the oldest to the last, ``density`` per second. Each
+    delivery brings one to the front that is 1 / density younger, so the age of the front grows by
+    1 - delivered / density per second.
+    """
+    ends = oldest + queue.lifetime + queue.health.pauses.since(oldest)
+    rates = _rates_of_delivering(queue, now)
+    if rates is None:
+        return ends
+    newest = queue.throughput.accepted_at
+    density = queue.depth / max((now if newest is None else newest) - oldest, SHORTEST_AGE)
+    last_delivered = queue.depth / rates.delivered
+    if density <= rates.delivered or (
+        slow_since(queue) is None and last_delivered < queue.lifetime
+    ):
+        return None
+    wait = max(0.0, ends - now) / (1 - rates.delivered / density)
+    return now + wait if wait <= HORIZON else None
+
+
+def _loss_by_full_queue(queue: DestinationQueue, now: float) -> float | None:
     begins = now if queue.evicts_oldest(now=now) else _evicts_at(queue, now)
     if begins is None:
         return None
-    full = full_at(room=queue.free_places, depth=queue.depth, age=now - oldest, now=now)
+    full = full_due(queue, now)
     return None if full is None else max(full, begins)
 
 
@@ -72,7 +132,8 @@ def _evicts_at(queue: DestinationQueue, now: float) -> float | None:
 
 def _loss_by_attempts(queue: DestinationQueue, now: float) -> float | None:
     """When the attempts of the first entries end, while the listener fails."""
-    if queue.health.failing_since is None:
+    health = queue.health
+    if health.failing_since is None or health.hold is not None:
         return None
     first = queue.waiting.first()
     entries = queue.in_flight if first is None else [*queue.in_flight, first]
@@ -80,16 +141,33 @@ def _loss_by_attempts(queue: DestinationQueue, now: float) -> float | None:
         last_attempt_at(
             queue.retry,
             made=entry.attempts,
-            failures=queue.health.failures,
+            failures=health.failures,
             next_attempt_at=_next_attempt_at(queue, now),
-            refusals_left=MOST_REFUSALS - entry.refusals if entry.refusals else None,
+            refusals_left=health.discards_after - entry.refusals if entry.refusals else None,
         )
         for entry in entries
     )
 
 
+def next_attempt_at(queue: DestinationQueue, now: float) -> float | None:
+    """Return when the next attempt is due that waits for a retry or the limit; None: none waits."""
+    due, limited = queue.health.next_attempt_due, limited_until(queue, now)
+    if due is None or limited is None:
+        return limited if due is None else due
+    return max(due, limited)
+
+
+def limited_until(queue: DestinationQueue, now: float) -> float | None:
+    """Return when the limit of a queue allows the next attempt; None: now, or nothing waits."""
+    pace, health = queue.pace, queue.health
+    if pace is None or not queue.waiting.count or queue.suspended or health.hold is not None:
+        return None
+    due = pace.due()
+    return due if due > now else None
+
+
 def _next_attempt_at(queue: DestinationQueue, now: float) -> float:
-    due = queue.health.next_attempt_at
+    due = next_attempt_at(queue, now)
     return now if due is None else due
 
 

@@ -79,6 +79,11 @@ def run_of(indication: Indication) -> int:
     return -1 - int.from_bytes(digest)
 
 
+def is_ordered(indication: Indication) -> bool:
+    member = indication.member
+    return member is not None and member.ordered
+
+
 class GroupGaps:
     """The gaps at one destination, by run. Bounded."""
 

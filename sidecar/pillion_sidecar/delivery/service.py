@@ -10,12 +10,17 @@ from types import MappingProxyType
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.admission import Admission
 from pillion_sidecar.delivery.backlog import Packing
-from pillion_sidecar.delivery.dispatcher import Dispatcher
-from pillion_sidecar.delivery.entries import Subscription
+from pillion_sidecar.delivery.dead_letters import DeadLetters
+from pillion_sidecar.delivery.dispatcher import BeginSpan, Dispatcher
+from pillion_sidecar.delivery.entries import Subscription, SubscriptionEnd
+from pillion_sidecar.delivery.outcomes import OutcomeRecords
+from pillion_sidecar.delivery.pending import PendingSearch
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.settlement import DiscardReports, NoDiscardList, Settlements
+from pillion_sidecar.delivery.repeating import Room, room_in
+from pillion_sidecar.delivery.settlement import DiscardReports, Settlements
 from pillion_sidecar.delivery.shutdown import Shutdown
 from pillion_sidecar.delivery.subscription_table import FailureTriggers
 from pillion_sidecar.delivery.table import (
@@ -24,10 +29,11 @@ from pillion_sidecar.delivery.table import (
     HandlerFactory,
     TooManyDestinations,
 )
-from pillion_sidecar.indication import DiscardReason, Indication, Selection, Tracker
+from pillion_sidecar.direct import direct_name, direct_target
+from pillion_sidecar.history.outcome import NoHistory, Outcome, OutcomeSink
+from pillion_sidecar.indication import DiscardReason, Indication, Selection, Target, Tracker
 from pillion_sidecar.journal.ports import (
     NO_NUMBER,
-    DiscardList,
     Journal,
     JournalOwner,
     Place,
@@ -52,15 +58,17 @@ class DeliveryService:
         followers: tuple[Tracker, ...] = (),
         maximum_destinations: int = 10_000,
         draw: Callable[[], float] = random.random,
-        discards: DiscardList | None = None,
+        history: OutcomeSink | None = None,
+        begin_span: BeginSpan | None = None,
     ) -> None:
-        """``followers`` follow every indication, recovered ones too; ``discards`` lists each
-        discard."""
+        """``followers`` follow every indication, recovered ones too; ``history`` keeps each
+        outcome; ``begin_span`` records attempts."""
         self._clock = clock
         self._timers = timers
         self._observer = observer
         self._maximum_destinations = maximum_destinations
         self._draw = draw
+        self._begin_span = begin_span
         self._table = DestinationTable(
             clock=clock,
             timers=timers,
@@ -74,9 +82,8 @@ class DeliveryService:
             queue=self._table.queue,
         )
         self._followers = followers
-        self._reports = DiscardReports(
-            clock=clock, timers=timers, discards=discards or NoDiscardList()
-        )
+        self._reports = DiscardReports(clock=clock, timers=timers)
+        self._records = OutcomeRecords(clock=clock, history=history or NoHistory())
         self._call_soon = call_soon
         self._is_open = False
 
@@ -94,6 +101,7 @@ class DeliveryService:
             call_soon=self._call_soon,
             arrange=self.arrange,
             reports=self._reports,
+            records=self._records,
         )
         self._dispatcher = Dispatcher(
             clock=self._clock,
@@ -104,6 +112,7 @@ class DeliveryService:
             observer=self._observer,
             draw=self._draw,
             triggers=self._triggers,
+            begin_span=self._begin_span,
         )
         self._admission = Admission(
             clock=self._clock,
@@ -112,6 +121,9 @@ class DeliveryService:
             settlements=self._settlements,
             arrange=self._dispatcher.arrange,
             call_soon=self._call_soon,
+        )
+        self._settlements.dead_letters = DeadLetters(
+            clock=self._clock, journal=journal, queues=self
         )
         self._shutdown = self._dispatcher.shutdown = Shutdown(
             clock=self._clock,
@@ -125,6 +137,9 @@ class DeliveryService:
         )
         self._table.open(journal, recovered, packing=packing, draw=self._draw)
         self._recovered: Recovered | None = recovered
+        self._expose(journal)
+
+    def _expose(self, journal: Journal) -> None:
         # Parts of ``indication.Queues`` and ``JournalOwner`` that one component implements.
         admission = self._admission
         self.offer, self.hold, self.have_ended = (
@@ -133,11 +148,13 @@ class DeliveryService:
             admission.have_ended,
         )
         self.release, self.discard_held = admission.release, admission.discard_held
+        self.offer_dead_letter = admission.offer_dead_letter
         self.end_group = admission.releases.end_group
         self.end_other_groups = admission.releases.end_other_groups
         self.committed = admission.committed
         self.subscription_records = self._table.subscriptions.records
         self.barrier = journal.barrier
+        self._records.notes_redrives = journal.durability is not Durability.DISK
 
     # ------------------------------------------------------------------ configuration
 
@@ -180,6 +197,41 @@ class DeliveryService:
 
     # ------------------------------------------------------------------ what others ask
 
+    def target_of(self, outcome: Outcome) -> Target | None:
+        """Return the target that missed an indication; None if it is subscribed no more."""
+        if outcome.subscription == direct_name(outcome.destination):
+            return self.direct_target(outcome.destination)
+        subscription = self._table.subscriptions.get(outcome.subscription)
+        if subscription is None or not subscription.delivers_to(outcome.destination):
+            return None
+        if self._table.queue(outcome.destination) is None:
+            return None
+        resource = subscription.resource
+        return Target(resource.name, resource.filter_name, outcome.destination)
+
+    def direct_target(self, destination: str) -> Target | None:
+        """Return the target of what no filter selects for a destination; None if there is no such
+        destination."""
+        queue = self._table.queue(destination)
+        if queue is None or queue.draining:
+            return None
+        return direct_target(destination, relayed=queue.relay_to is not None)
+
+    def room_to_repeat(self, destination: str) -> Room:
+        """Return how many replayed indications its queue takes now."""
+        if self._journal.is_half_full:
+            return Room(0, "the journal is half full")
+        return room_in(self._table.queue(destination), destination)
+
+    def is_empty(self, destination: str) -> bool:
+        """Whether a destination has nothing to deliver."""
+        queue = self._table.queue(destination)
+        return queue is None or not (queue.depth or queue.reserved)
+
+    def follow_replays(self, replayed: Callable[[Outcome], None]) -> None:
+        """Call ``replayed`` with each outcome of a replayed indication."""
+        self._records.replayed = replayed
+
     def lose(self, indication: Indication, destination: str) -> None:
         queue = self._table.queue(destination)
         if queue is not None:
@@ -212,6 +264,10 @@ class DeliveryService:
     def queues(self) -> Iterable[DestinationQueue]:
         return self._table.queues()
 
+    def former_discards(self) -> Mapping[str, Mapping[DiscardReason, int]]:
+        """Discards of removed destinations, by name and by every reason in order."""
+        return self._table.former_discards
+
     def all_queues(self) -> Iterable[DestinationQueue]:
         """With queues that drain behind a new one of their name."""
         return self._table.all_queues()
@@ -221,6 +277,21 @@ class DeliveryService:
 
     def queue(self, name: str) -> DestinationQueue | None:
         return self._table.queue(name)
+
+    def subscription_end(self, name: str) -> SubscriptionEnd | None:
+        """Return why a subscription is inactive; None if it is active, or unknown."""
+        subscription = self._table.subscriptions.get(name)
+        return None if subscription is None else subscription.end
+
+    async def search(self, matches: Callable[[Indication], bool]) -> PendingSearch:
+        """Look for pending indications in all queues."""
+        search = PendingSearch(
+            journal=self._journal,
+            subscription_at=self._table.subscriptions.at,
+            matches=matches,
+        )
+        await search.run(list(self._table.all_queues()))
+        return search
 
     def skip(self, name: str) -> bool:
         """Discard the first indication of a queue; False without one.
@@ -234,7 +305,7 @@ class DeliveryService:
             if first is None:
                 return False
             self._settlements.discard_evicted(queue, first, DiscardReason.PURGED)
-        queue.health.retry_now()
+        queue.health.hurry()
         self.arrange(queue)
         self._dispatcher.retire_if_drained(queue)
         return True
@@ -250,9 +321,20 @@ class DeliveryService:
         self._dispatcher.retire_if_drained(queue)
         return count
 
+    def retry(self, name: str) -> bool:
+        """End the wait of a queue for its next attempt; False if nothing waits for a retry.
+
+        If that attempt fails, the limits of attempts do not count it.
+        """
+        queue = self._table.queue(name)
+        if queue is None or queue.suspended or not queue.depth or not queue.health.bring_forward():
+            return False
+        self.arrange(queue)
+        return True
+
     def hasten(self) -> None:
         for queue in self._table.all_queues():
-            queue.health.retry_now()
+            queue.health.hurry()
             self.arrange(queue)
 
     # ------------------------------------------------------------------ the end

@@ -1,46 +1,44 @@
 """Settlement: each entry once, delivered or discarded for a reason (S0.11).
 
-The list of discards has each one. The log has the first few of a destination and reason and counts
+The history has each one. The log has the first few of a destination and reason and counts
 the others, so that a mass expiry does not slow other destinations.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence, Sized
-from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import CompactEntries, CompactEntry, Packing
+from pillion_sidecar.delivery.dead_letters import DeadLetters
 from pillion_sidecar.delivery.entries import QueueEntry
+from pillion_sidecar.delivery.handler import DeliveryOutcome
+from pillion_sidecar.delivery.outcomes import OutcomeRecords
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.sequence import run_of
 from pillion_sidecar.indication import DiscardReason, Indication
-from pillion_sidecar.journal.ports import NO_NUMBER, Discard, DiscardList, Journal, Place
+from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place
 
 #: Seconds between two counts.
 PERIOD_SECONDS = 10.0
 #: Discards logged one by one in a period: of one kind, and of all.
 TOLD_OF_KIND = 10
 TOLD_IN_ALL = 200
-#: Characters of the detail of an attempt that the list and the log have.
+#: Characters of the detail of an attempt that the history and the log have.
 DETAIL_LIMIT = 200
 #: Discards per turn of the event loop.
 DISCARDS_PER_TURN = 128
 
 
-class NoDiscardList:
-    def add(self, discard: Discard) -> None: ...
-
-
 class DiscardReports:
-    def __init__(self, *, clock: Clock, timers: Timers, discards: DiscardList) -> None:
+    def __init__(self, *, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
-        self._list = discards
         # This period: its begin, and how many have a line.
         self._began = 0.0
         self._told = 0
@@ -57,31 +55,13 @@ class DiscardReports:
         entry: QueueEntry,
         reason: DiscardReason,
         *,
-        detail: str = "",
+        detail: str,
     ) -> None:
         """``detail``: of the attempt that decided it, without secrets."""
-        detail = one_line(detail, DETAIL_LIMIT)
         queue.statistics.discard(reason, now=self._clock.monotonic())
         kind = queue.name, reason.value
         number = None if entry.number == NO_NUMBER else entry.number
         sequence_number = None if number is None else queue.sequence.sequence_number(number)
-        self._list.add(
-            Discard(
-                time=datetime.fromtimestamp(self._clock.time(), UTC),
-                destination=queue.name,
-                subscription=entry.subscription.resource.name,
-                reason=reason.value,
-                detail=detail or None,
-                source=entry.indication.source,
-                identifier=entry.indication.identifier,
-                sequence_context=queue.sequence.context,
-                sequence_number=sequence_number,
-                attempts=entry.attempts,
-                queue=queue.index,
-                number=number,
-                id=entry.indication.id,
-            )
-        )
         if self._takes_a_line(kind):
             events.discarded(queue, entry, reason, detail=detail, sequence_number=sequence_number)
             return
@@ -148,6 +128,16 @@ class _Batch:
             self.queue.begin_reading_discards()
 
 
+class Pace(Protocol):
+    """What a mass discard waits for."""
+
+    @property
+    def is_behind(self) -> bool: ...
+
+    def once_written(self, then: Callable[[], None]) -> None:
+        """Call ``then`` once more may be discarded."""
+
+
 class DiscardTurns:
     """Entries being discarded, first come first served: in no queue any more, but not settled.
 
@@ -161,10 +151,12 @@ class DiscardTurns:
         discard: Callable[[DestinationQueue, QueueEntry, DiscardReason], None],
         packing: Packing,
         finished: Callable[[DestinationQueue], None],
+        pace: Pace,
     ) -> None:
         """``discard`` settles one entry; ``finished`` is told of each queue without unread
         batches."""
         self._finished = finished
+        self._pace = pace
         self._call_soon = call_soon
         self._discard = discard
         self._packing = packing
@@ -182,9 +174,10 @@ class DiscardTurns:
         reason: DiscardReason,
         *,
         packed: CompactEntries | None = None,
+        is_later: bool = False,
     ) -> None:
         """Discard ``entries`` and then ``packed``; the first immediately if nothing else is being
-        discarded."""
+        discarded, unless ``is_later``."""
         of_index = self.by_index.setdefault(queue.index, [])
         before = of_index[-1] if of_index else None
         if (
@@ -211,7 +204,11 @@ class DiscardTurns:
         batch.will_read()
         self._batches.append(batch)
         of_index.append(batch)
-        if len(self._batches) == 1:
+        if len(self._batches) > 1:
+            return
+        if is_later:
+            self._call_soon(self._turn)
+        else:
             self._turn()
 
     def finish(self) -> Iterator[None]:
@@ -253,6 +250,9 @@ class DiscardTurns:
             return
         batch = self._batches[0]
         for _ in range(_some(batch.entries)):
+            if self._pace.is_behind:
+                self._pace.once_written(self._turn)
+                return
             self._discard(batch.queue, batch.entries.popleft(), batch.reason)
         if not batch.entries and len(batch.packed):
             self._load(batch)
@@ -282,10 +282,17 @@ class DiscardTurns:
     def _discard_loaded(self, batch: _Batch, indications: Sequence[Indication]) -> None:
         loaded, self._loading = self._loading, []
         self._loading_of = None
-        for packed, indication in zip(loaded, indications, strict=True):
-            entry = self._packing.unpack(packed, indication)
-            self._discard(batch.queue, entry, batch.reason)
-        self._go_on()
+        entries = [
+            self._packing.unpack(packed, indication)
+            for packed, indication in zip(loaded, indications, strict=True)
+        ]
+        if self._batches and self._batches[0] is batch:
+            batch.entries.extend(entries)
+            self._turn()
+        else:
+            # The end has come meanwhile.
+            for entry in entries:
+                self._discard(batch.queue, entry, batch.reason)
 
 
 def _some(entries: Sized) -> int:
@@ -293,6 +300,9 @@ def _some(entries: Sized) -> int:
 
 
 class Settlements:
+    #: Set before anything is discarded.
+    dead_letters: DeadLetters
+
     def __init__(
         self,
         *,
@@ -301,17 +311,23 @@ class Settlements:
         call_soon: Callable[[Callable[[], None]], object],
         arrange: Callable[[DestinationQueue], None],
         reports: DiscardReports,
+        records: OutcomeRecords,
     ) -> None:
         #: (Indication, subscription) pairs that are not settled.
         self.pending = 0
         self._journal = journal
         self._in_memory = journal.durability is Durability.MEMORY
         self.turns = DiscardTurns(
-            call_soon=call_soon, discard=self.discard, packing=packing, finished=arrange
+            call_soon=call_soon,
+            discard=self.discard,
+            packing=packing,
+            finished=arrange,
+            pace=self,
         )
         # The queues at which an ordered group has ended, by run.
         self._gaps: dict[int, set[DestinationQueue]] = {}
         self._reports = reports
+        self.records = records
         self._emptied: set[asyncio.Event] = set()
 
     def settle(
@@ -347,6 +363,14 @@ class Settlements:
             for emptied in self._emptied:
                 emptied.set()
 
+    def deliver(
+        self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, began_at: float
+    ) -> None:
+        """Settle a taken entry that its listener has. It is recorded before it is settled, so that
+        the history has it before the journal. ``began_at``: of the attempt (monotonic)."""
+        self.records.delivered(queue, entry, outcome, began_at)
+        self.settle(queue, entry, None)
+
     def discard(
         self,
         queue: DestinationQueue,
@@ -355,18 +379,41 @@ class Settlements:
         *,
         detail: str = "",
     ) -> None:
-        """Discard a taken entry. It is listed before it is settled, so that the list has it before
-        the journal. ``detail``: of the attempt that decided it."""
+        """Discard a taken entry: recorded before it is settled. ``detail``: of the attempt that
+        decided it."""
         if entry.indication.member is not None:
             self.lose(queue, entry.indication)
-        self._reports.tell(queue, entry, reason, detail=detail)
+        self._tell(queue, entry, reason, detail)
         self.settle(queue, entry, reason)
+
+    def _tell(
+        self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason, detail: str = ""
+    ) -> None:
+        """Hand it on as a dead letter, record it and report it, in this order."""
+        detail = one_line(detail, DETAIL_LIMIT)
+        dead_letter = self.dead_letters.take(queue, entry, reason, detail)
+        self.records.discarded(queue, entry, reason, detail, dead_letter=dead_letter)
+        self._reports.tell(queue, entry, reason, detail=detail)
+
+    # ------------------------------------------------------------------ what a mass discard awaits
+
+    @property
+    def is_behind(self) -> bool:
+        return self.records.history.is_behind or self.dead_letters.is_behind
+
+    def once_written(self, then: Callable[[], None]) -> None:
+        behind = self.records.history if self.records.history.is_behind else self.dead_letters
+        behind.once_written(then)
 
     def discard_evicted(
         self, queue: DestinationQueue, evicted: QueueEntry | CompactEntries, reason: DiscardReason
     ) -> None:
         if isinstance(evicted, QueueEntry):
-            self.discard(queue, evicted, reason)
+            if queue.index in self.turns.by_index:
+                # Behind older ones, which are being read.
+                self.discard_many(queue, (evicted,), reason)
+            else:
+                self.discard(queue, evicted, reason)
         else:
             self.discard_many(queue, (), reason, packed=evicted)
 
@@ -383,7 +430,9 @@ class Settlements:
             # Immediately: entries behind them may be taken before their turn.
             if entry.indication.member is not None:
                 self.lose(queue, entry.indication)
-        self.turns.add(queue, entries, reason, packed=packed)
+        # A revision is being applied: where dead letters go is known when it is in force.
+        is_later = reason is DiscardReason.DESTINATION_REMOVED and bool(queue.destination.left_to)
+        self.turns.add(queue, entries, reason, packed=packed, is_later=is_later)
 
     # ------------------------------------------------------------------ ordered groups (S1.5)
 
@@ -426,7 +475,7 @@ class Settlements:
         left = len(entries)
         for queue, entry in entries:
             left -= 1
-            self._reports.tell(queue, entry, reason)
+            self._tell(queue, entry, reason)
             self.settle(queue, entry, reason, left=left)
 
     # ------------------------------------------------------------------ waiting

@@ -45,10 +45,10 @@ class _Course:
 class HandOver:
     """Hands the queues of a stopping deliverer over to one gateway.
 
-    A suspended queue is handed over immediately. Every other one is tried once, and handed over if
-    that fails; one that delivers continues until half of the time is over. What the gateway does
-    not take returns to a listener that delivered before, once, so that two failing receivers do not
-    alternate.
+    A suspended or disabled queue is handed over immediately. Every other one is tried once, and
+    handed over if that fails; one that delivers continues until half of the time is over. What the
+    gateway does not take returns to a listener that delivered before, once, so that two failing
+    receivers do not alternate.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class HandOver:
                     queue.destination, queue.sends_identifiers, queue.statistics.delivered
                 )
         for queue in list(self._courses):
-            if queue.suspended:
+            if queue.suspended or queue.health.waits_for_a_change:
                 self._hand_over(queue)
         self._half = self._timers.call_later(self._grace / 2, self._hand_over_all)
 
@@ -91,6 +91,10 @@ class HandOver:
                 self._hand_over(queue)
         elif course.returns:
             self._redirect(queue, course.destination, sends=course.sends_identifiers)
+
+    def will_get(self, queue: DestinationQueue) -> bool:
+        """Whether the gateway gets what the listener has not taken at half of the time."""
+        return not self._half.cancelled and queue in self._courses
 
     def _hand_over_all(self) -> None:
         for queue in list(self._courses):
@@ -196,7 +200,13 @@ class Shutdown:
         left = sum(queue.depth + queue.reserved for queue in queues)
         # Entries being discarded are in no queue.
         return left == self._settlements.pending and all(
-            _is_stuck(queue, deadline, is_last=queue in self._exhausted) for queue in queues
+            _is_stuck(
+                queue,
+                deadline,
+                is_last=queue in self._exhausted,
+                goes_on=self._hand_over is not None and self._hand_over.will_get(queue),
+            )
+            for queue in queues
         )
 
     def _begin_to_hand_over(self, gateway: str, grace_seconds: float) -> None:
@@ -261,10 +271,11 @@ class Shutdown:
                 yield
 
 
-def _is_stuck(queue: DestinationQueue, deadline: float, *, is_last: bool) -> bool:
+def _is_stuck(queue: DestinationQueue, deadline: float, *, is_last: bool, goes_on: bool) -> bool:
     """Whether nothing that it holds can be delivered before the deadline.
 
-    Incomplete groups cannot: intake is closed. ``is_last``: the failed attempt was the last one.
+    Incomplete groups cannot: intake is closed. ``is_last``: the failed attempt was the last one;
+    ``goes_on``: to a gateway, if its limit delays it for so long.
     """
     if queue.in_flight:
         return False
@@ -274,4 +285,6 @@ def _is_stuck(queue: DestinationQueue, deadline: float, *, is_last: bool) -> boo
     if due is not None:
         # A hold ends with a new configuration, and a stopping deliverer applies none.
         return is_last or due >= deadline or queue.health.hold is not None
+    if queue.pace is not None and queue.pace.due() >= deadline:
+        return not goes_on
     return not (queue.waiting.count or queue.staged)

@@ -14,6 +14,7 @@ from pillion_sidecar.config.schema.subscription import IndicationSubscription, S
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entries import Subscription, SubscriptionEnd
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.direct import is_direct
 from pillion_sidecar.indication import Selection
 from pillion_sidecar.journal.ports import (
     Journal,
@@ -153,6 +154,11 @@ class SubscriptionTable:
             ),
             default=math.inf,
         )
+
+    def add(self, resource: IndicationSubscription) -> Subscription:
+        """Add a new subscription between two revisions, each of which must name it again."""
+        added = self._subscriptions[resource.name] = self._replace(None, resource)
+        return added
 
     def _replace(
         self, known: Subscription | None, resource: IndicationSubscription
@@ -349,7 +355,7 @@ class FailureTriggers:
         """Return what would end a subscription, and when (monotonic)."""
         resource = subscription.resource
         queue = self._queue(resource.destination_name)
-        if queue is None or not _is_tried(queue):
+        if queue is None or not _is_tried(queue) or is_direct(resource):
             return []
         ends: list[tuple[float, RemovalAction, SubscriptionEnd]] = []
         policy, service = resource.on_fatal_error_policy, self._service
@@ -357,7 +363,7 @@ class FailureTriggers:
             due = queue.health.troubled_since + resource.failure_trigger_time_interval_seconds
             ends.append((due, policy, SubscriptionEnd.FATAL_ERROR))
         action = service.subscription_removal_action
-        if queue.health.failing_since is not None and queue.health.hold is None:
+        if queue.health.failing_since is not None and not queue.health.is_held:
             due = queue.health.failing_since + self._removal_seconds
             ends.append((due, action, SubscriptionEnd.REMOVAL_ACTION))
         return ends

@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from operator import attrgetter
 from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Clock, Timers
@@ -14,15 +15,17 @@ from pillion_sidecar.config.schema.destination import ListenerDestination, Order
 from pillion_sidecar.config.schema.destination import (
     SequenceIdentifiers as SequenceIdentifiersPolicy,
 )
+from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import Backlog, CompactEntries, Packing
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.relay import as_delivered, same_listener
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscription_table import SubscriptionTable
-from pillion_sidecar.indication import Indication, Selection, Target
+from pillion_sidecar.direct import destination_uid, direct_subscription
+from pillion_sidecar.indication import DiscardReason, Indication, Selection, Target
 from pillion_sidecar.journal.ports import Journal, QueueState, Recovered, RecoveredQueue
 from pillion_sidecar.protocols import FALLBACK
 
@@ -55,6 +58,8 @@ class TableActions(Protocol):
 
 #: Maximum number of contexts that a run skips after the previous one.
 SKIPPED_EPOCHS = 1 << 32
+#: Maximum removed destinations whose discards are remembered.
+MOST_FORMER = 1_000
 
 
 class DestinationTable:
@@ -75,6 +80,10 @@ class DestinationTable:
         self.subscriptions = SubscriptionTable(
             clock=clock, timers=timers, queue=self._queues.get, purge=actions.purge_subscription
         )
+        #: The uids of destinations with a direct subscription.
+        self._direct: set[str] = set()
+        #: Discards of removed destinations, so that metrics go on to show them, oldest first.
+        self.former_discards: dict[str, dict[DiscardReason, int]] = {}
         self._queue_at: dict[int, DestinationQueue] = {}
         #: The newest queue with a journal index.
         self.queue_at = self._queue_at.get
@@ -93,6 +102,11 @@ class DestinationTable:
         self._recovered = recovered
         self._packing = packing
         self.subscriptions.open(journal, recovered)
+        self._direct = {
+            uid
+            for one in recovered.subscriptions.values()
+            if (uid := destination_uid(one.uid)) is not None
+        }
         # Shared by all contexts, so that none restarts at 0 (D.2). The previous run may have begun
         # contexts and crashed before it journaled them.
         skipped = int(draw() * SKIPPED_EPOCHS) if recovered.next_epoch else 0
@@ -127,9 +141,18 @@ class DestinationTable:
         resolved = []
         for target in targets:
             subscription = self.subscriptions.get(target.subscription)
+            if subscription is None and target.is_direct:
+                subscription = self._subscribe_directly(target.destination)
             if subscription is not None and (ended or subscription.end is None):
                 resolved.append((target, subscription, self._queues[target.destination]))
         return resolved
+
+    def _subscribe_directly(self, name: str) -> Subscription | None:
+        queue = self._queues.get(name)
+        if queue is None:
+            return None
+        self._direct.add(queue.uid)
+        return self.subscriptions.add(direct_subscription(queue.destination))
 
     # ------------------------------------------------------------------ revisions
 
@@ -155,7 +178,18 @@ class DestinationTable:
         # Destinations before subscriptions, so that discards have their true reason.
         for name in self._queues.keys() - configuration.destinations.keys():
             self._remove(self._queues[name])
-        self.subscriptions.apply(configuration.all_subscriptions, selections)
+        self.subscriptions.apply(
+            {**configuration.all_subscriptions, **self._direct_subscriptions()}, selections
+        )
+
+    def _direct_subscriptions(self) -> dict[str, IndicationSubscription]:
+        self._direct &= {queue.uid for queue in self._queues.values()}
+        direct = [
+            direct_subscription(queue.destination)
+            for queue in self._queues.values()
+            if queue.uid in self._direct
+        ]
+        return {one.name: one for one in direct}
 
     def _make_handlers(self, configuration: Configuration) -> dict[str, Handler]:
         """Make the handlers that a revision needs, by destination: all or none."""
@@ -215,6 +249,9 @@ class DestinationTable:
             durability=self._journal.durability,
             index=index,
         )
+        former = self.former_discards.pop(queue.name, None)
+        if former is not None:
+            queue.statistics.continue_from(former)
         before = self.queue_at(index)
         if before is not None:
             queue.follow(before)
@@ -243,6 +280,9 @@ class DestinationTable:
             queue.renumber()
         else:
             queue.sequence.resume(epoch=state.epoch, base=state.base, next_number=found.next_number)
+        if queue.pace is not None:
+            # What the previous run has spent is not known.
+            queue.pace.empty(self._clock.monotonic())
         if state is not None:
             queue.gaps.restore(state.gaps)
             queue.health.restore(
@@ -266,6 +306,7 @@ class DestinationTable:
                 _gone_destination(found), index=found.index, service="", handler=_NoHandler()
             )
             queue.remove()
+            self._remember_discards(queue)
             self._restore(queue, found)
             orphans.append(queue)
         self._recovered.queues = {}
@@ -292,6 +333,10 @@ class DestinationTable:
             # Nothing was tried meanwhile.
             queue.health.restart_trouble(now)
         queue.configure(destination, sends_identifiers=sends)
+        hold = queue.health.hold
+        if hold is not None and _ends(hold.cause, before, destination):
+            self._release(queue, now)
+            queue.health.retry_now()
         if handler is not None:
             queue.replace_handler(handler)
             # Another listener, or another way to it: attempt immediately.
@@ -354,6 +399,7 @@ class DestinationTable:
 
     def retire(self, queue: DestinationQueue) -> None:
         queue.remove()
+        self._remember_discards(queue)
         if queue.draining:
             self._draining.remove(queue)
             queues = self.queues_at(queue.index)
@@ -361,6 +407,17 @@ class DestinationTable:
                 queues[0].own_index()
         else:
             del self._queues[queue.name]
+
+    def _remember_discards(self, queue: DestinationQueue) -> None:
+        newer = self._queues.get(queue.name)
+        if newer is not None and newer is not queue:
+            # It hid this one, which has drained.
+            newer.statistics.add_discards(queue.statistics.discarded)
+            return
+        # What is discarded with the destination counts later.
+        self.former_discards[queue.name] = queue.statistics.discarded
+        if len(self.former_discards) > MOST_FORMER:
+            del self.former_discards[next(iter(self.former_discards))]
 
 
 def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) -> bool:
@@ -373,9 +430,25 @@ def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) 
     return same_listener(state.listener, queue.listener_id) and not began and not is_older
 
 
+def _ends(cause: HoldCause, before: ListenerDestination, after: ListenerDestination) -> bool:
+    """Whether a change of the resource ends a hold or pause before another attempt."""
+    if cause is HoldCause.DISABLED:
+        return before != after
+    policies = attrgetter("response_policy", "circuit_breaker")
+    return cause.is_pause and policies(before) != policies(after)
+
+
 def _gone_destination(found: RecoveredQueue) -> ListenerDestination:
     name = found.name or f"(destination {found.index}, whose name is lost)"
-    return ListenerDestination(name=name, uid=found.uid, destination="", protocol=FALLBACK)
+    dead_letter = None if found.state is None else found.state.dead_letter
+    return ListenerDestination(
+        name=name,
+        uid=found.uid,
+        destination="",
+        protocol=FALLBACK,
+        dead_letter=dead_letter,
+        removal_policy=RemovalPolicy.DISCARD if dead_letter is None else RemovalPolicy.DEAD_LETTER,
+    )
 
 
 class _NoHandler:

@@ -8,7 +8,12 @@ from typing import Protocol
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.credentials import is_bearer_token
 from pillion_sidecar.config.schema.listener import Credentials
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.handler import (
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+    HoldCause,
+)
 from pillion_sidecar.filewatch import FollowedFile, Unusable
 from pillion_sidecar.handlers.errors import HandlerError, InvalidDestinationError
 
@@ -43,8 +48,8 @@ class Authorizer(Protocol):
     def ask(self, tell: Tell) -> None:
         """Tell the line: at once if it is known, else later."""
 
-    def forget(self) -> None:
-        """The line was not accepted (401): find another if possible."""
+    def forget(self) -> bool:
+        """The line was not accepted (401). Return whether the next attempt may have another."""
 
     def close(self) -> None:
         """Release what the destination holds; who asked hears nothing more."""
@@ -58,7 +63,8 @@ class StaticAuthorizer:
     def ask(self, tell: Tell) -> None:
         tell(self._line)
 
-    def forget(self) -> None: ...
+    def forget(self) -> bool:
+        return False
 
     def close(self) -> None: ...
 
@@ -93,10 +99,11 @@ class TokenFileAuthorizer:
             looking = asyncio.get_running_loop().run_in_executor(None, self._look)
             looking.add_done_callback(self._take)
 
-    def forget(self) -> None:
+    def forget(self) -> bool:
         """Check the file again: the token was not accepted."""
         self._looked_at = None
         self._file.forget()
+        return True
 
     def close(self) -> None:
         """Nothing: all relays share it."""
@@ -149,4 +156,6 @@ def authorization(credentials: Credentials | None) -> bytes:
 
 def unsent_outcome(reason: str) -> DeliveryOutcome:
     """The outcome of a request that was not sent; it spends no attempt."""
-    return DeliveryOutcome(DeliveryResult.ERROR, reason, spends_attempt=False)
+    return DeliveryOutcome(
+        DeliveryResult.ERROR, reason, spends_attempt=False, cause=FailureCause.CREDENTIALS
+    )

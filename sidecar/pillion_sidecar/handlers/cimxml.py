@@ -13,11 +13,17 @@ from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.handler import (
+    Delivery,
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+    Handler,
+)
 from pillion_sidecar.handlers.authorization import Authorizer
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.answers import status_outcome
-from pillion_sidecar.handlers.http.requests import AuthorizedRequests, content_language
+from pillion_sidecar.handlers.http.requests import AuthorizedRequests, common_fields
 from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
@@ -67,7 +73,7 @@ class CIMXMLHandler:
         indication = delivery.indication
         message_id = str(next(self._message_ids))
         try:
-            languages = content_language(indication.languages)
+            fields = common_fields(delivery)
             body = self._template(indication, delivery.selection).render(
                 message_id=message_id,
                 filter_name=delivery.filter_name,
@@ -79,7 +85,7 @@ class CIMXMLHandler:
             later(done, DeliveryResult.FATAL_ERROR, f"CIM-XML cannot express this: {error}")
             return
         attempt = _Attempt(self._requests, message_id, done, self._clock, self._checker)
-        self._requests.send(languages, body, attempt, done)
+        self._requests.send(fields, body, attempt, done)
 
     def prepare(self, indication: Indication, selection: Selection | None) -> None:
         with contextlib.suppress(*_UNSAYABLE):
@@ -117,9 +123,7 @@ class _Attempt:
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         if not 200 <= status < 300:
-            if status == 401:
-                self._requests.refused()
-            self._done(status_outcome(status, headers, self._clock))
+            self._done(self._requests.heed(status_outcome(status, headers, self._clock)))
             return
         named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         try:
@@ -132,6 +136,7 @@ class _Attempt:
                 str(error),
                 status,
                 refuses_indication=error.code in INSTANCE_REFUSED,
+                cause=None if error.code is None else FailureCause.CIM_ERROR,
             )
             self._done(outcome)
         else:

@@ -3,7 +3,7 @@
 id: IndicationIdentifier, else ``SequenceContext#SequenceNumber``, else random. source: the
 indication's, else the service's name. type: :data:`TYPE_PREFIX` and the class. time:
 IndicationTime, if it is one. sequence: SequenceNumber as text. data: the instance in JSON, with
-IndicationFilterName and the sequence properties.
+IndicationFilterName and the sequence properties. A dead letter has further attributes.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from pillion_sidecar import trace_context
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
@@ -27,6 +28,7 @@ from pillion_sidecar.handlers.content import (
     read_content,
 )
 from pillion_sidecar.handlers.context import HandlerContext
+from pillion_sidecar.handlers.dead_letters import event_attributes
 from pillion_sidecar.handlers.http.answers import STATUS
 from pillion_sidecar.handlers.http.posting import PostHandler
 from pillion_sidecar.handlers.transport.exchange import Sender
@@ -83,6 +85,10 @@ def render(event: _Event, delivery: Delivery) -> bytes:
     parts = [event.prefix, b'"id":', _encode(identifier)]
     if delivery.sequence_number is not None:
         parts.append(b',"sequence":"%d"' % delivery.sequence_number)
+    if (dead_letter := delivery.indication.dead_letter) is not None:
+        parts.append(event_attributes(dead_letter))
+    if (trace := delivery.indication.trace) is not None:
+        parts.append(trace_context.event_attributes(trace))
     return b"".join([*parts, b',"data":', *data_parts(event.content, delivery), b"}"])
 
 

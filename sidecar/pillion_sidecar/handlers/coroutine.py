@@ -9,7 +9,12 @@ from traceback import extract_tb
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from pillion_sidecar.clock import Timer, Timers
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import (
+    Delivery,
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+)
 from pillion_sidecar.handlers.batches import Batches, Waiting, unsent
 from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.transport.exchange import later
@@ -90,7 +95,7 @@ class Attempts(Generic[_Result]):
         there is none, with the outcome that tells why."""
         if len(self._overdue) >= MOST_OVERDUE:
             detail = f"{len(self._overdue)} earlier attempts timed out and have not ended"
-            later(ended, DeliveryResult.ERROR, detail)
+            later(ended, DeliveryResult.ERROR, detail, cause=FailureCause.TIMEOUT)
             return
         progress = Progress()
         task = asyncio.get_running_loop().create_task(attempt(progress))
@@ -127,7 +132,7 @@ class Attempts(Generic[_Result]):
         task.cancel()
         progress = attempt.progress
         detail = f"timed out after {self._timeout:g} s while {progress.doing}"
-        attempt.ended(DeliveryOutcome(progress.failure, detail))
+        attempt.ended(DeliveryOutcome(progress.failure, detail, cause=FailureCause.TIMEOUT))
 
     def _ended(self, task: asyncio.Task[_Result]) -> None:
         self._overdue.discard(task)
@@ -157,11 +162,12 @@ def _result(
     task: asyncio.Task[_Result], error: BaseException | None, progress: Progress
 ) -> _Result | DeliveryOutcome:
     if task.cancelled():
-        return DeliveryOutcome(progress.failure, f"was cancelled while {progress.doing}")
-    if error is not None:
+        detail = f"was cancelled while {progress.doing}"
+    elif error is not None:
         detail = f"failed with {type(error).__name__} while {progress.doing}"
-        return DeliveryOutcome(progress.failure, detail)
-    return task.result()
+    else:
+        return task.result()
+    return DeliveryOutcome(progress.failure, detail, cause=FailureCause.DELIVERER)
 
 
 class CoroutineHandler:

@@ -1,4 +1,4 @@
-from pillion_sidecar.delivery.handler import HoldCause
+from pillion_sidecar.delivery.handler import FailureCause, HoldCause
 
 
 class HandlerError(Exception):
@@ -16,10 +16,17 @@ class InvalidDestinationError(HandlerError):
 class ConnectError(HandlerError):
     """No address could be connected to."""
 
-    def __init__(self, message: str, *, hold: HoldCause | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hold: HoldCause | None = None,
+        cause: FailureCause = FailureCause.RESET,
+    ) -> None:
         """``hold``: the fault of the destination, if that is the cause."""
         super().__init__(message)
         self.hold = hold
+        self.cause = cause
 
 
 class DescriptorShortageError(HandlerError):

@@ -18,6 +18,7 @@ from pillion_sidecar.handlers.content import (
     rfc3339,
     split,
 )
+from pillion_sidecar.handlers.dead_letters import named_values
 from pillion_sidecar.handlers.standard_webhooks import header_identifier
 from pillion_sidecar.indication import Indication, Selection
 
@@ -35,6 +36,8 @@ SEVERITIES = {
     7: "critical",
 }
 _FORM = "Filling"
+#: What a dead letter says of its discard.
+_DISCARD = ("attempts", "destination", "detail", "reason")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -87,6 +90,7 @@ def _words(*, service_name: str, api_key: str | None, clock: Clock) -> dict[str,
         "apiKey": lambda _values, _delivery: api_key,
         "class": lambda _values, delivery: delivery.indication.class_name,
         "correlation": correlation,
+        **{f"discard{name.capitalize()}": partial(_discard, name) for name in _DISCARD},
         "ends": lambda values, delivery: _later(
             rfc3339(clock.time() + ALERT_SECONDS), time(values, delivery)
         ),
@@ -100,6 +104,12 @@ def _words(*, service_name: str, api_key: str | None, clock: Clock) -> dict[str,
         "source": lambda _values, delivery: delivery.indication.source or service_name,
         "time": time,
     }
+
+
+def _discard(name: str, _values: Values, delivery: Delivery) -> object:
+    """Why the delivery is a dead letter; None for any other."""
+    dead_letter = delivery.indication.dead_letter
+    return None if dead_letter is None else dict(named_values(dead_letter)).get(name)
 
 
 def _set_here(delivery: Delivery) -> dict[str, object]:

@@ -6,26 +6,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
+from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import DeliverThrough, ListenerDestination
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.filewatch import FollowedFile, Unusable
 from pillion_sidecar.handlers.authorization import (
+    AuthorizationError,
     Authorizer,
     StaticAuthorizer,
     TokenFileAuthorizer,
     unsent_outcome,
 )
 from pillion_sidecar.handlers.errors import ConnectError, InvalidDestinationError
-from pillion_sidecar.handlers.http.answers import Reading
+from pillion_sidecar.handlers.http.answers import Reading, retry_after
 from pillion_sidecar.handlers.http.wire import http_wires
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.handlers.transport.connector import Connector
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.handlers.transport.target import HTTPTarget, parse_target
+from pillion_sidecar.history.handed_over import CONTENT_TYPE
+from pillion_sidecar.history.handing_over import Reply
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.settings import GatewayEndpoint
-from pillion_sidecar.wire.relay import RELAY_PATH, RELAY_QUERY
+from pillion_sidecar.wire.relay import HISTORY_PATH, RELAY_PATH, RELAY_QUERY
 
 #: An answer lists each refused line.
 RELAY_ANSWER = Reading(body=1024 * 1024, errors=True)
@@ -67,15 +72,94 @@ class Gateways:
             in_group=destination.deliver_through is DeliverThrough.GATEWAY,
         )
 
+    def post_history(self, service: str, *, timeout: float) -> "HistoryPost | UnablePost":
+        """``timeout``: seconds of an answer."""
+        try:
+            target = relay_target(self._access.url, service, path=HISTORY_PATH, query="")
+        except InvalidDestinationError as error:
+            return UnablePost(f"--gateway: {error}")
+        parts = self._parts
+        connector = GatewayConnector(target, parts=parts, authorities=self._authorities)
+        sender = parts.sender(
+            connector, new_wire=http_wires(parts.buffer, RELAY_ANSWER), timeout=timeout
+        )
+        return HistoryPost(sender, target, authorizer=self._authorizer, clock=parts.clock)
 
-def relay_target(url: str, service: str) -> HTTPTarget:
+
+class HistoryPost:
+    """Posts parts of a history to a gateway; a ``GatewayPost``."""
+
+    def __init__(
+        self, sender: Sender, target: HTTPTarget, *, authorizer: Authorizer, clock: Clock
+    ) -> None:
+        self._sender = sender
+        self._authorizer = authorizer
+        self._clock = clock
+        self._head = (
+            f"POST {target.request_uri} HTTP/1.1\r\n"
+            f"Host: {target.authority}\r\n"
+            "Accept: application/json\r\n"
+            f"Content-Type: {CONTENT_TYPE}\r\n"
+        ).encode("ascii")
+
+    async def __call__(self, body: bytes) -> Reply:
+        loop = asyncio.get_running_loop()
+        asked: asyncio.Future[bytes | AuthorizationError] = loop.create_future()
+        self._authorizer.ask(lambda line: None if asked.done() else asked.set_result(line))
+        authorization = await asked
+        if isinstance(authorization, AuthorizationError):
+            return Reply(0, detail=str(authorization))
+        exchange = _PostExchange(loop.create_future(), self._clock)
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, authorization, len(body))
+        self._sender.send(head + body, exchange)
+        reply = await exchange.reply
+        if reply.status == 401:
+            self._authorizer.forget()
+        return reply
+
+    def close(self) -> None:
+        self._sender.close()
+
+
+@dataclass(frozen=True, slots=True)
+class UnablePost:
+    """A ``GatewayPost`` to where nothing can be sent."""
+
+    reason: str
+
+    async def __call__(self, body: bytes) -> Reply:
+        return Reply(400, detail=self.reason)
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _PostExchange:
+    reply: "asyncio.Future[Reply]"
+    _clock: Clock
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> None:
+        wait = retry_after(headers, self._clock.time())
+        self._give(Reply(status, body, retry_after=wait))
+
+    def failed(self, failure: Failure) -> None:
+        self._give(Reply(0, detail=f"the gateway: {failure.detail}"))
+
+    def _give(self, reply: Reply) -> None:
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+
+def relay_target(
+    url: str, service: str, *, path: str = RELAY_PATH, query: str = RELAY_QUERY
+) -> HTTPTarget:
     """Return the relay's target: ``url`` with the service's name. Raises
     InvalidDestinationError."""
     if not _NAME.fullmatch(service):
         raise InvalidDestinationError(f"{service!r} is not the name of a service")
     parts = urlsplit(parse_url(url.replace("{service}", service)))
-    path = parts.path.rstrip("/") + RELAY_PATH
-    return parse_target(urlunsplit((parts.scheme, parts.netloc, path, RELAY_QUERY, "")))
+    path = parts.path.rstrip("/") + path
+    return parse_target(urlunsplit((parts.scheme, parts.netloc, path, query, "")))
 
 
 def parse_url(url: str) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.schema.oauth2 import OAuth2
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
+from pillion_sidecar.delivery.handler import GONE, Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.authorization import authorization
 from pillion_sidecar.indication import Indication, Selection
 
@@ -75,6 +75,9 @@ class DiscreetHandler:
     def _discreet(self, outcome: DeliveryOutcome) -> DeliveryOutcome:
         detail, status = outcome.detail, "" if outcome.status is None else f"HTTP {outcome.status}"
         if detail in ("", status):
+            return outcome
+        if outcome.status == GONE and outcome.hold is not None:
+            # The text is ours.
             return outcome
         if self._url_is_secret and status and outcome.status != _OF_PROXY:
             return replace(outcome, detail=f"{status}: {_MAY_QUOTE}")

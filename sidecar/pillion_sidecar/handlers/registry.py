@@ -18,7 +18,7 @@ from pillion_sidecar.handlers.authorization import unsent_outcome
 from pillion_sidecar.handlers.context import Factory, HandlerContext
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.folder import DeliveryFolder
-from pillion_sidecar.handlers.gateway import Gateways, UnableHandler
+from pillion_sidecar.handlers.gateway import Gateways, HistoryPost, UnableHandler, UnablePost
 from pillion_sidecar.handlers.http.oauth2 import TokenSources
 from pillion_sidecar.handlers.plugin_slots import LinkSlots
 from pillion_sidecar.handlers.redaction import DiscreetHandler
@@ -100,6 +100,11 @@ class HandlerRegistry:
             url_is_secret=destination.url_is_secret,
             tokens=self._context.tokens.shown_of(destination.credentials, proxy),
         )
+
+    def post_history(self, service: str, *, timeout: float) -> HistoryPost | UnablePost:
+        """Post to a gateway; ``timeout``: seconds of an answer."""
+        assert self._gateways is not None
+        return self._gateways.post_history(service, timeout=timeout)
 
     def close(self) -> None:
         """End what the handlers share. They are closed before."""

@@ -5,7 +5,7 @@ meanwhile go with the next request, so a slow gateway causes batches and keeps t
 request fails, everything in and behind it comes back in order, before anything else is sent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -22,8 +22,18 @@ from pillion_sidecar.handlers.batches import Batches, Waiting
 from pillion_sidecar.handlers.http.answers import retry_after
 from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender, later
 from pillion_sidecar.handlers.transport.target import HTTPTarget
-from pillion_sidecar.indication import Indication, Selection
-from pillion_sidecar.wire.relay import MAXIMUM_LANGUAGES, RELAYED_LINE
+from pillion_sidecar.indication import DeadLetter, Indication, Selection
+from pillion_sidecar.trace_context import TraceContext
+from pillion_sidecar.wire.relay import (
+    MAXIMUM_DETAIL,
+    MAXIMUM_LANGUAGES,
+    MAXIMUM_NAME,
+    MOST_TRACE_BYTES,
+    RELAYED_LINE,
+    REPEATED_HEADER,
+    TRACE_HEADER,
+    RelayedDiscard,
+)
 from pillion_sidecar.wire.submission import SubmissionAnswer
 
 #: The last second of RFC 3339 since the epoch, less one: with an offset a publisher can name the
@@ -44,6 +54,14 @@ CONNECTION_SECONDS = 300.0
 Done = Callable[[DeliveryOutcome], None]
 
 
+class _Marked(bytes):
+    """A line of which headers say more."""
+
+    #: Whether it repeats a discarded one.
+    repeats = False
+    trace: TraceContext | None = None
+
+
 def render_line(delivery: Delivery, *, epoch: float, in_group: bool) -> bytes:
     """Return the line of ``POST /v1/indications`` with ``relay``: the subscription's uid, the first
     acceptance (seconds since the epoch), and the queue's context and number, an identity for
@@ -60,7 +78,20 @@ def render_line(delivery: Delivery, *, epoch: float, in_group: bool) -> bytes:
         indication.accepted_at + epoch,
         _text(delivery.sequence_context or ""),
         delivery.sequence_number or 0,
+        b"" if indication.dead_letter is None else _discard(indication.dead_letter),
     )
+
+
+def _discard(dead_letter: DeadLetter) -> bytes:
+    """The last member of ``relay``, with a comma before it."""
+    told = RelayedDiscard(
+        destination=dead_letter.destination[:MAXIMUM_NAME],
+        reason=dead_letter.reason,
+        detail=dead_letter.detail[:MAXIMUM_DETAIL],
+        attempts=dead_letter.attempts,
+        at=max(0.0, dead_letter.at),
+    )
+    return b',"discard":' + _encode(told)
 
 
 def _envelope(indication: Indication, *, in_group: bool) -> bytes:
@@ -140,6 +171,7 @@ def failed_outcome(failure: Failure) -> DeliveryOutcome:
         failure.status,
         spends_attempt=False,
         preempted=failure.preempted,
+        cause=failure.cause,
     )
 
 
@@ -211,6 +243,8 @@ class RelayHandler:
         self._in_group = in_group
         self._batches = Batches(self._send, most=MOST_LINES)
         self._closed = False
+        # Whether there was a marked line.
+        self._marks = False
         self._renewed_at = clock.monotonic()
 
     def deliver(self, delivery: Delivery, done: Done) -> None:
@@ -220,6 +254,11 @@ class RelayHandler:
         except (ValueError, OverflowError) as error:
             later(done, DeliveryResult.FATAL_ERROR, f"a line cannot express this: {error}")
             return
+        indication = delivery.indication
+        if indication.redrives or indication.trace is not None:
+            self._marks = True
+            text = _Marked(text)
+            text.repeats, text.trace = bool(indication.redrives), indication.trace
         self._batches.add(text, done)
 
     def prepare(self, indication: Indication, selection: Selection | None) -> None:
@@ -245,6 +284,8 @@ class RelayHandler:
             self._renewed_at = now
             self._sender.renew()
         body = b"".join([line.body for line in lines])
+        if self._marks:
+            authorization += _mark_headers([line.body for line in lines])
         head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, authorization, len(body))
         self._sender.send(head + body, _Request(self, lines))
 
@@ -260,6 +301,25 @@ class RelayHandler:
 
     def failed(self, lines: list[Waiting], failure: Failure) -> None:
         self._batches.conclude(lines, [failed_outcome(failure)] * len(lines))
+
+
+def _mark_headers(lines: Sequence[bytes]) -> bytes:
+    repeated: list[str] = []
+    of_trace: dict[TraceContext, list[str]] = {}
+    for at, line in enumerate(lines):
+        if not isinstance(line, _Marked):
+            continue
+        if line.repeats:
+            repeated.append(str(at))
+        if line.trace is not None:
+            of_trace.setdefault(line.trace, []).append(str(at))
+    headers = f"{REPEATED_HEADER}: {','.join(repeated)}\r\n".encode() if repeated else b""
+    most = len(headers) + MOST_TRACE_BYTES
+    for trace, numbers in of_trace.items():
+        text = f"{TRACE_HEADER}: {trace.parent} {','.join(numbers)} {trace.state}".rstrip()
+        if len(headers) + len(text) + 2 <= most:
+            headers += text.encode("ascii") + b"\r\n"
+    return headers
 
 
 @dataclass(slots=True, eq=False)

@@ -27,6 +27,7 @@ from pillion_sidecar.handlers.content import (
     occurred,
 )
 from pillion_sidecar.handlers.context import HandlerContext
+from pillion_sidecar.handlers.dead_letters import header_lines
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.http.answers import STATUS
 from pillion_sidecar.handlers.http.posting import PostHandler
@@ -92,7 +93,7 @@ class StandardWebhooksHandler(PostHandler):
             now,
             signatures,
         )
-        return fields, body
+        return fields + header_lines(indication.dead_letter), body
 
 
 def header_identifier(identifier: str) -> str:

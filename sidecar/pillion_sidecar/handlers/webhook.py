@@ -13,6 +13,7 @@ from pillion_sidecar.delivery.handler import (
 )
 from pillion_sidecar.handlers.authorization import Authorizer
 from pillion_sidecar.handlers.context import HandlerContext
+from pillion_sidecar.handlers.dead_letters import header_lines
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.filling import Filling, Values, values_of
 from pillion_sidecar.handlers.http.answers import BODY_SECONDS, Reading, status_outcome
@@ -73,7 +74,8 @@ class WebhookHandler(PostHandler):
 
     def render(self, delivery: Delivery) -> tuple[bytes, bytes]:
         values = self.read(delivery.indication, delivery.selection)
-        return b"", self._template.fill(*self._filling.of(values, delivery))
+        fields = header_lines(delivery.indication.dead_letter)
+        return fields, self._template.fill(*self._filling.of(values, delivery))
 
     def judge(self, status: int, headers: Headers, body: bytes) -> DeliveryOutcome:
         if 200 <= status < 300:
@@ -87,7 +89,7 @@ class WebhookHandler(PostHandler):
         if status == 400 and self._refuses_key(body):
             detail = f"HTTP 400: {shown(body)}"
             return DeliveryOutcome(
-                DeliveryResult.FATAL_ERROR, detail, status, hold=HoldCause.CREDENTIALS
+                DeliveryResult.FATAL_ERROR, detail, status, hold=HoldCause.REFUSED
             )
         return status_outcome(status, headers, self._clock, body=body)
 

@@ -9,18 +9,22 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET
 
+from pillion_sidecar.history.faults import FaultPage
+from pillion_sidecar.history.outcome import NoteResult, Numbered
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.reliability.identity import unscoped
-from pillion_sidecar.reliability.publishers import Publisher
-from pillion_sidecar.reliability.receipts import Fault, Receipt
+from pillion_sidecar.reliability.publishers import Instance, Publisher
+from pillion_sidecar.reliability.receipts import ReceiptView
 from pillion_sidecar.wire.submission import ReceiptAnswer
 
+#: Characters of a text that a fault repeats.
+MAXIMUM_TEXT = 1024
 #: Discards that a callback details; the receipt details more.
 CALLBACK_DISCARDS = 1000
 
 
-def add_receipt(answer: ReceiptAnswer, receipt: Receipt, *, limit: int | None = None) -> None:
+def add_receipt(answer: ReceiptAnswer, receipt: ReceiptView, *, limit: int | None = None) -> None:
     """Add the results so far, with at most ``limit`` discards."""
     answer.delivered = receipt.delivered
     answer.discarded = receipt.discarded[:limit]
@@ -35,7 +39,7 @@ def add_receipt(answer: ReceiptAnswer, receipt: Receipt, *, limit: int | None = 
         answer.durable = receipt.secured.given
 
 
-def callback_body(receipt: Receipt) -> bytes:
+def callback_body(receipt: ReceiptView) -> bytes:
     """Return a callback's body (S1.9)."""
     answer = ReceiptAnswer(receipt=receipt.id, complete=receipt.settled_all.given)
     add_receipt(answer, receipt, limit=CALLBACK_DISCARDS)
@@ -44,8 +48,12 @@ def callback_body(receipt: Receipt) -> bytes:
 
 def told_by(publisher: Publisher) -> dict[str, Any]:
     """Return the publisher's instance, which began at ``since``."""
-    since = datetime.fromtimestamp(publisher.since, UTC).isoformat(timespec="milliseconds")
-    return {"instance": publisher.instance, "since": since.replace("+00:00", "Z")}
+    return {"instance": publisher.instance, "since": _utc(publisher.since)}
+
+
+def _utc(seconds: float) -> str:
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 def other_instance(publisher: Publisher | None) -> web.Response:
@@ -58,35 +66,50 @@ def other_instance(publisher: Publisher | None) -> web.Response:
     )
 
 
+def other_history(history: str) -> web.Response:
+    """Answer 409: the faults of the named instance are in no history here."""
+    return refuse(
+        409,
+        "the history has begun anew since: the faults that it had are not known any more; ask"
+        " without instance, and from after=0",
+        instance=history,
+    )
+
+
 def faults_document(
-    publisher: Publisher, *, after: int, limit: int, namespace: str | None
+    page: FaultPage, *, instance: str, covers: Instance, namespace: str | None
 ) -> dict[str, Any]:
-    """Return a publisher's faults after a number (S1.9)."""
-    faults = publisher.faults.after(after, limit=limit)
-    return {
-        "faults": [_fault(number, fault, namespace) for number, fault in faults],
-        "dropped": publisher.faults.dropped_after(after),
-        "last": publisher.faults.last,
-        **told_by(publisher),
+    """Return a publisher's faults after a number (S1.9), as far as the ``instance`` covers them."""
+    document = {
+        "faults": [_fault(one, namespace) for one in page.found],
+        "dropped": page.dropped,
+        "last": page.last,
+        "instance": instance,
     }
+    return document if covers.since is None else {**document, "since": _utc(covers.since)}
 
 
-def _fault(number: int, fault: Fault, namespace: str | None) -> dict[str, Any]:
+def _fault(numbered: Numbered, namespace: str | None) -> dict[str, Any]:
+    fault = numbered.outcome
     document: dict[str, Any] = {
-        "number": number,
+        "number": numbered.number,
         "destination": fault.destination,
-        "reason": fault.reason.value,
+        "reason": fault.reason,
     }
     given = {
-        "source": fault.source,
-        "identifier": fault.identifier,
-        "group": unscoped(namespace, fault.group),
-        "sequence": fault.sequence,
+        "source": _shortened(fault.source),
+        "identifier": _shortened(fault.identifier),
+        "group": _shortened(unscoped(namespace, fault.group)),
+        "sequence": fault.group_sequence,
     }
     document |= {name: value for name, value in given.items() if value is not None}
-    if fault.is_of_duplicate:
+    if fault.result == NoteResult.REPEATED:
         document["duplicate"] = True
     return document
+
+
+def _shortened(text: str | None) -> str | None:
+    return text if text is None else text[:MAXIMUM_TEXT]
 
 
 def flush_document(publisher: Publisher, *, complete: bool) -> dict[str, Any]:

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
+
 from pillion_cim.schema import Schema
 from pillion_sidecar.intake.decoding import Decoded, LineError, decode_object, parse_json
+from pillion_sidecar.trace_context import PARENT, STATE, read_trace
 
 _REQUIRED = ("id", "source", "type")
 _FLAGS = {"true": True, "false": False}
@@ -71,7 +74,9 @@ def decode_event(event: Any, *, schema: Schema) -> Decoded:
     properties = line.get("properties")
     if isinstance(properties, dict):
         line["properties"] = _completed(properties, event)
-    return decode_object(line, schema=schema)
+    decoded = decode_object(line, schema=schema)
+    trace = read_trace(event.get(PARENT), event.get(STATE))
+    return decoded if trace is None else msgspec.structs.replace(decoded, trace=trace)
 
 
 def split_batch(body: bytes) -> Iterator[tuple[int, int] | None]:

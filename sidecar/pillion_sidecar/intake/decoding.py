@@ -17,6 +17,7 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.http_errors import MOST_SHOWN, suggest
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.intake import IntakeError
+from pillion_sidecar.trace_context import TraceContext
 from pillion_sidecar.wire.relay import RelayOrigin
 
 #: Properties of a delivery, not of the indication (S0.20, D.2). Removed once here, so that handlers
@@ -73,6 +74,8 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
     relay: RelayOrigin | None = None
     #: Neither its class nor a superclass is known.
     undeclared: bool = False
+    #: Of a CloudEvent only.
+    trace: TraceContext | None = None
 
 
 def parse_expires(text: str, *, field: str = "expires") -> float:

@@ -2,11 +2,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pillion_cim.model import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability
 from pillion_sidecar.http_errors import ParameterError
 from pillion_sidecar.reliability.callbacks import BadCallback, check_callback
+from pillion_sidecar.trace_context import TraceContext, read_trace
+from pillion_sidecar.wire.relay import REPEATED_HEADER
 
 #: Default seconds for ``ack=delivered`` and flushes.
 DEFAULT_TIMEOUT = 30.0
@@ -16,12 +19,13 @@ DEFAULT_FAULTS = 1000
 MAXIMUM_FAULTS = 10_000
 
 #: Of a publish request, including the first release's clients.
-PUBLISH_PARAMETERS = frozenset({"ack", "callback", "instance", "source", "timeout"})
+PUBLISH_PARAMETERS = frozenset({"ack", "callback", "instance", "redeliver", "source", "timeout"})
 
 _LEVELS = {level.value.lower(): level for level in Acknowledgement}
 _MAXIMUM_LANGUAGES = 16
 #: A part of what float() takes: also underscores, spaces, signs and other digits.
 _SECONDS = re.compile(r"([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
+_NUMBERS = re.compile("[0-9]{1,6}(,[0-9]{1,6})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,9 @@ class Parameters:
     callback: str | None = None
     #: ``Publisher.instance`` of an earlier answer.
     instance: str | None = None
+    #: Whether duplicates are offered again to targets that missed them.
+    redeliver: bool = False
+    trace: TraceContext | None = None
 
 
 def parse_parameters(
@@ -45,6 +52,7 @@ def parse_parameters(
     durability: Durability,
     callbacks: Sequence[str],
     maximum_wait: float,
+    trace: TraceContext | None = None,
 ) -> Parameters:
     """Raises :class:`ParameterError`."""
     source = query.get("source")
@@ -66,6 +74,9 @@ def parse_parameters(
             check_callback(callback, callbacks)
         except BadCallback as error:
             raise ParameterError(f"callback: {error}") from None
+    redeliver = query.get("redeliver", "false")
+    if redeliver not in ("true", "false"):
+        raise ParameterError(f"redeliver={redeliver!r:.40}: write true or false")
     return Parameters(
         acknowledgement=parse_level(query, name="ack", default=default, durability=durability),
         timeout=parse_timeout(query, maximum=maximum_wait),
@@ -76,7 +87,37 @@ def parse_parameters(
         else (),
         callback=callback,
         instance=instance,
+        redeliver=redeliver == "true",
+        trace=trace,
     )
+
+
+class RelayMarks(NamedTuple):
+    """What headers say of relayed lines, by number from 0."""
+
+    #: Those that repeat what the sidecar had discarded.
+    repeated: frozenset[int] = frozenset()
+    traces: Mapping[int, TraceContext] = {}
+
+
+#: Of lines that no header marks.
+UNMARKED = RelayMarks()
+
+
+def parse_marks(headers: Mapping[str, str], traces: Sequence[str]) -> RelayMarks:
+    """``traces``: the headers of that name. Raises :class:`ParameterError`."""
+    text = headers.get(REPEATED_HEADER)
+    if text is not None and _NUMBERS.fullmatch(text) is None:
+        raise ParameterError(f"{REPEATED_HEADER}: {text!r:.40}; give line numbers, as in 0,3,7")
+    repeated = frozenset[int]() if text is None else frozenset(map(int, text.split(",")))
+    of_lines: dict[int, TraceContext] = {}
+    for given in traces:
+        parent, _, rest = given.partition(" ")
+        numbers, _, state = rest.partition(" ")
+        trace = read_trace(parent, state)
+        if trace is not None and _NUMBERS.fullmatch(numbers) is not None:
+            of_lines.update(dict.fromkeys(map(int, numbers.split(",")), trace))
+    return RelayMarks(repeated, of_lines)
 
 
 def _is_unicode(text: str) -> bool:

@@ -8,7 +8,14 @@ import msgspec
 
 from pillion_cim.model import ILLEGAL_IN_XML, is_language_tag
 from pillion_cim.schema import Schema
-from pillion_sidecar.indication import Indication, Refusal, Relayed, Target
+from pillion_sidecar.indication import (
+    REDRIVEN_ELSEWHERE,
+    DeadLetter,
+    Indication,
+    Refusal,
+    Relayed,
+    Target,
+)
 from pillion_sidecar.intake.decoding import (
     ENVELOPE,
     MEMBERSHIP,
@@ -23,6 +30,7 @@ from pillion_sidecar.intake.fast_path import (
     FastPath,
     membership_of,
 )
+from pillion_sidecar.intake.parameters import UNMARKED, RelayMarks
 from pillion_sidecar.intake.submission import IntakeContext, Submission
 from pillion_sidecar.reliability.duplicates import Original
 from pillion_sidecar.reliability.group_rules import Moment
@@ -35,10 +43,12 @@ from pillion_sidecar.wire.relay import (
     MAXIMUM_CONTEXT,
     MAXIMUM_LANGUAGES,
     MAXIMUM_UID,
+    RelayedDiscard,
     RelayOrigin,
 )
 
 _MEMBERS = RelayOrigin.__struct_encode_fields__
+_NEEDED = _MEMBERS[: -len(RelayOrigin.__struct_defaults__)]
 #: Those of ``relay``, its four members, and their two texts.
 _QUOTES_OF_RELAY = 2 * (1 + 4 + 2)
 #: Members besides class and properties.
@@ -160,7 +170,7 @@ def _are_languages(languages: list[Any]) -> bool:
 
 def _origin(given: Any) -> RelayOrigin:
     if not isinstance(given, dict):
-        needed = ", ".join(_MEMBERS)
+        needed = ", ".join(_NEEDED)
         raise LineError(f"relay: give an object with {needed}", field="relay")
     for name in given:
         if name not in _MEMBERS:
@@ -174,7 +184,15 @@ def _origin(given: Any) -> RelayOrigin:
         _accepted_at(given.get("acceptedAt")),
         _text(given, "context", maximum=MAXIMUM_CONTEXT),
         _number(given.get("number")),
+        _discard(given["discard"]) if "discard" in given else None,
     )
+
+
+def _discard(given: Any) -> RelayedDiscard:
+    try:
+        return msgspec.convert(given, RelayedDiscard)
+    except msgspec.ValidationError as error:
+        raise LineError(f"relay.discard: {error}"[:200], field="relay.discard") from None
 
 
 def _text(given: dict[str, Any], name: str, *, maximum: int) -> str:
@@ -213,6 +231,27 @@ def _number(value: Any) -> int:
     return value
 
 
+def _whom(origin: RelayOrigin) -> str:
+    """Tell dead letters of the same indication apart by the destinations that have lost it."""
+    discard = origin.discard
+    return (
+        origin.subscription if discard is None else f"{origin.subscription}/{discard.destination}"
+    )
+
+
+def _dead_letter(origin: RelayOrigin) -> DeadLetter | None:
+    told = origin.discard
+    if told is None:
+        return None
+    return DeadLetter(
+        destination=told.destination,
+        reason=told.reason,
+        detail=told.detail,
+        attempts=told.attempts,
+        at=told.at,
+    )
+
+
 class RelaySubmission(Submission):
     """The lines of a sidecar's request.
 
@@ -226,9 +265,11 @@ class RelaySubmission(Submission):
         context: IntakeContext,
         namespace: str | None = None,
         followers: tuple[Follower, ...] = (),
+        marks: RelayMarks = UNMARKED,
     ) -> None:
         """``namespace``: the sidecar's; None without tokens."""
         super().__init__(context=context, namespace=namespace, followers=followers)
+        self._marks = marks
         # The refusal that applies to all further lines.
         self._stopped: Refusal | None = None
 
@@ -251,7 +292,7 @@ class RelaySubmission(Submission):
         moment = Moment(context.clock.monotonic(), context.clock.time())
         digest = relayed_digest(
             self._namespace,
-            origin.subscription,
+            _whom(origin),
             source=decoded.source,
             identifier=decoded.identifier,
             context=origin.context,
@@ -324,20 +365,26 @@ class RelaySubmission(Submission):
             languages=decoded.languages,
             trackers=self._trackers,
             relayed=Relayed(moment.monotonic, remembered_until),
+            dead_letter=_dead_letter(origin),
+            redrives=REDRIVEN_ELSEWHERE if line in self._marks.repeated else 0,
+            trace=self._marks.traces.get(line),
         )
         if self._offer(indication, (target,), examined, line):
-            if gone is not None:
-                # Nobody received it: it is remembered anew.
-                context.memory.forget(digest)
-            self._remember(indication, moment, examined)
+            self._remember(indication, moment, examined, gone)
 
     def _remember(
-        self, indication: Indication, moment: Moment | None, examined: Examined | None
+        self,
+        indication: Indication,
+        moment: Moment | None,
+        examined: Examined | None,
+        gone: Original | None,
     ) -> None:
         digest, relayed = indication.digest, indication.relayed
         assert moment is not None
         assert digest is not None
         assert relayed is not None
+        if gone is not None:
+            self._context.memory.forget(digest)
         self._context.memory.add(
             digest,
             relayed.at,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 from aiohttp import web
-from msgspec import UNSET
 
 from pillion_cim.schema import Schema
-from pillion_sidecar.auth.principal import PRINCIPAL, may_relay, namespace_of
+from pillion_sidecar.auth.principal import PRINCIPAL, may_relay
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.config.schema.service import Acknowledgement
+from pillion_sidecar.config.schema.service import Acknowledgement, Durability
 from pillion_sidecar.connections import ended_with_client
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.http_errors import (
     OriginPolicy,
     ParameterError,
@@ -28,8 +28,6 @@ from pillion_sidecar.intake import cimxml
 from pillion_sidecar.intake.answers import (
     add_receipt,
     callback_body,
-    faults_document,
-    flush_document,
     other_instance,
 )
 from pillion_sidecar.intake.bodies import (
@@ -45,6 +43,8 @@ from pillion_sidecar.intake.bodies import (
     interrupt_body,
     refuse_encoding,
 )
+from pillion_sidecar.intake.histories import take_part
+from pillion_sidecar.intake.inquiries import Inquiries
 from pillion_sidecar.intake.limits import (
     NOT_CONFIGURED,
     BodyBudget,
@@ -53,14 +53,11 @@ from pillion_sidecar.intake.limits import (
     RequestSlot,
 )
 from pillion_sidecar.intake.parameters import (
-    DEFAULT_FAULTS,
-    MAXIMUM_FAULTS,
     PUBLISH_PARAMETERS,
     Parameters,
-    parse_count,
-    parse_level,
+    RelayMarks,
+    parse_marks,
     parse_parameters,
-    parse_timeout,
 )
 from pillion_sidecar.intake.relay import RelaySubmission
 from pillion_sidecar.intake.submission import (
@@ -72,15 +69,14 @@ from pillion_sidecar.intake.submission import (
 )
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
-from pillion_sidecar.reliability.publishers import Publisher, Publishers
-from pillion_sidecar.reliability.receipts import Follower, Receipt, Receipts, Signal
+from pillion_sidecar.reliability.kept_receipts import KeptReceipts
+from pillion_sidecar.reliability.publishers import Publisher
+from pillion_sidecar.reliability.receipts import Follower, Receipt
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
-from pillion_sidecar.wire.relay import RELAY_PATH
-from pillion_sidecar.wire.submission import ReceiptAnswer, SubmissionAnswer
+from pillion_sidecar.trace_context import PARENT, STATE, trace_of
+from pillion_sidecar.wire.relay import HISTORY_PATH, RELAY_PATH, TRACE_HEADER
+from pillion_sidecar.wire.submission import SubmissionAnswer
 
-RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
-FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
-FAULTS_PARAMETERS = frozenset({"after", "instance", "limit", "publisher"})
 #: Seconds of Retry-After if all waits are taken.
 WAIT_RETRY_AFTER = 1.0
 #: Seconds of Retry-After while intake is closed or full.
@@ -109,6 +105,9 @@ if TYPE_CHECKING:
     # It imports token verification, which a sidecar does not need.
     from pillion_sidecar.auth.token_middleware import TokenMiddleware
 
+    # It imports OpenTelemetry, which is an extra.
+    from pillion_sidecar.telemetry.spans import RequestSpan
+
 
 def create_intake(
     *,
@@ -122,14 +121,18 @@ def create_intake(
     tokens: "TokenMiddleware | None" = None,
     origins: OriginPolicy | None = None,
     service: DescribeService = lambda: None,
+    history: History | None = None,
+    kept: KeptReceipts | None = None,
 ) -> web.Application:
     """Return the application.
 
     Without ``callbacks`` nobody is called back. ``service`` returns the JSON of ``/v1/service``;
-    None before the first configuration. Without ``tokens`` only ``origins`` refuses requests, so
-    this is for loopback. The runner needs a ``keepalive_timeout`` (it also closes
-    connections without a first request) and ``auto_decompress=False``.
+    None before the first configuration. ``history`` has the faults, ``kept`` the receipts of
+    earlier runs; without these the latest are in memory. Without ``tokens`` only ``origins``
+    refuses requests, so this is for loopback. The runner needs a ``keepalive_timeout`` (it also
+    closes connections without a first request) and ``auto_decompress=False``.
     """
+    history = history or History(clock=context.clock, timers=timers)
     intake = _Intake(
         context=context,
         schema=schema,
@@ -141,16 +144,27 @@ def create_intake(
         asks_for_tokens=tokens is not None,
         origins=origins,
         service=service,
+        history=history,
+        kept=kept
+        or KeptReceipts(
+            history=history,
+            memory=context.memory,
+            clock=context.clock,
+            timers=timers,
+            barrier=context.queues.barrier,
+        ),
     )
     middlewares = () if tokens is None else (tokens.middleware,)
     expect = None if tokens is None else tokens.expect
     app = web.Application(client_max_size=intake.limits.line_bytes, middlewares=middlewares)
+    asked = intake.inquiries
     add = partial(app.router.add_route, expect_handler=expect)
     add("POST", "/v1/indications", intake.accept(intake.publish))
     add("POST", RELAY_PATH, intake.accept(intake.relay))
-    add("GET", "/v1/receipts/{id}", intake.query(intake.receipt, waits=True))
-    add("POST", "/v1/flush", intake.query(intake.flush, waits=True))
-    add("GET", "/v1/faults", intake.query(intake.faults, waits=False))
+    add("POST", HISTORY_PATH, intake.accept(intake.take_history))
+    add("GET", "/v1/receipts/{id}", intake.query(asked.receipt, waits=True))
+    add("POST", "/v1/flush", intake.query(asked.flush, waits=True))
+    add("GET", "/v1/faults", intake.query(asked.faults, waits=False))
     add("GET", "/v1/service", intake.query(intake.service, waits=False))
     for path in CIM_XML_PATHS:
         add("*", path, intake.accept(intake.export))
@@ -171,6 +185,8 @@ class _Intake:
         asks_for_tokens: bool,
         origins: OriginPolicy | None,
         service: DescribeService,
+        history: History,
+        kept: KeptReceipts,
     ) -> None:
         self.limits = limits
         self._context = context
@@ -179,8 +195,11 @@ class _Intake:
         self._gate = gate
         self._observer = observer
         self._callbacks = callbacks
-        self._receipts = Receipts()
-        self._publishers = Publishers(memory=context.memory, timers=timers, clock=context.clock)
+        self._kept = kept
+        self.inquiries = Inquiries(
+            context=context, timers=timers, limits=limits, history=history, kept=kept
+        )
+        self._publishers = self.inquiries.publishers
         self._asks_for_tokens = asks_for_tokens
         self._origins = origins
         self._describe_service = service
@@ -250,60 +269,6 @@ class _Intake:
 
         return answer
 
-    async def receipt(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/receipts/ID."""
-        check_names(request, RECEIPT_PARAMETERS)
-        seconds = parse_timeout(request.query, maximum=self.limits.wait_seconds)
-        level = self._level(request)
-        receipt = self._receipts.find(request.match_info["id"], namespace=namespace_of(request))
-        if receipt is None:
-            return refuse(404, "no such receipt (any more); publish again to be sure")
-        if receipt.is_for_durable and "level" not in request.query:
-            level = Acknowledgement.DURABLE
-        if level is not Acknowledgement.DURABLE:
-            reached = await receipt.settled_all.wait(seconds)
-        elif receipt.is_for_durable:
-            reached = await receipt.secured.wait(seconds)
-        else:
-            return refuse(400, "level: the request of this receipt did not ask for durable")
-        answer = ReceiptAnswer(receipt=UNSET if receipt.settled_all.given else receipt.id)
-        add_receipt(answer, receipt)
-        return web.json_response(msgspec.to_builtins(answer), status=200 if reached else 202)
-
-    async def flush(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/flush: wait for everything that a publisher has published so far."""
-        check_names(request, FLUSH_PARAMETERS)
-        seconds = parse_timeout(request.query, maximum=self.limits.wait_seconds)
-        level = self._level(request)
-        publisher = self._named_publisher(request)
-        if isinstance(publisher, web.Response):
-            return publisher
-        if level is Acknowledgement.DURABLE:
-            signal = Signal(self._timers)
-            self._context.queues.barrier(signal.give)
-            complete = await signal.wait(seconds)
-        else:
-            complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
-        document = flush_document(publisher, complete=complete)
-        if level is Acknowledgement.DURABLE:
-            document["durable"] = complete
-        return web.json_response(document, status=200 if complete else 202)
-
-    async def faults(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/faults: a publisher's discards (S1.9)."""
-        check_names(request, FAULTS_PARAMETERS)
-        after = parse_count(request.query, name="after", default=0, maximum=1 << 62)
-        limit = parse_count(
-            request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS
-        )
-        publisher = self._named_publisher(request)
-        if isinstance(publisher, web.Response):
-            return publisher
-        document = faults_document(
-            publisher, after=after, limit=limit, namespace=namespace_of(request)
-        )
-        return web.json_response(document)
-
     async def service(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/service: the service and its capabilities as CIM instances (D.3)."""
         check_names(request, ())
@@ -311,28 +276,6 @@ class _Intake:
         if document is None:
             return unavailable(NOT_CONFIGURED, retry_after=UNAVAILABLE_RETRY_AFTER)
         return web.json_response(document)
-
-    def _level(self, request: web.Request) -> Acknowledgement:
-        return parse_level(
-            request.query,
-            name="level",
-            default=Acknowledgement.DELIVERED,
-            durability=self._context.durability,
-        )
-
-    def _named_publisher(self, request: web.Request) -> Publisher | web.Response:
-        """Return the named publisher, or the error answer."""
-        publisher_id = request.query.get("publisher")
-        if not publisher_id:
-            raise ParameterError("publisher: give the ID sent as Pillion-Publisher")
-        publisher = self._publishers.find(scoped(namespace_of(request), publisher_id))
-        if publisher is None:
-            return refuse(
-                404, "nothing is known of this publisher; it has not published here, or long ago"
-            )
-        if request.query.get("instance", publisher.instance) != publisher.instance:
-            return other_instance(publisher)
-        return publisher
 
     def publish(
         self, request: web.Request, slot: RequestSlot
@@ -351,16 +294,22 @@ class _Intake:
             refusal = self._refuse_instance(parameters, slot)
             if refusal is not None:
                 return refusal
-        return self._receive(request, self._begin(slot, parameters), self._bodies, body)
+        span = self._begin_span(parameters)
+        publication = self._begin(slot, parameters, span=span)
+        answering = self._receive(request, publication, self._bodies, body)
+        return answering if span is None else span.follow(answering)
+
+    def _begin_span(self, parameters: Parameters) -> "RequestSpan | None":
+        spans = self._context.spans
+        return None if spans is None else spans.begin_request(parameters.trace)
 
     def relay(
         self, request: web.Request, slot: RequestSlot
     ) -> web.StreamResponse | Awaitable[web.StreamResponse]:
         """POST /v1/relay: indications that sidecars accepted."""
-        if not self._context.routes.takes_relayed:
-            return refuse(404, NO_GATEWAY)
-        if not may_relay(request):
-            return refuse(403, NOT_OURS)
+        refusal = self._refuse_relay(request)
+        if refusal is not None:
+            return refusal
         body = find_format(request, RELAY_FORMATS)
         if isinstance(body, web.Response):
             return body
@@ -370,8 +319,25 @@ class _Intake:
             return parameters
         if self._relayed_bodies is None:
             self._relayed_bodies = self._body_intake(is_relayed=True)
-        publication = self._begin(slot, parameters, is_relayed=True)
+        headers = request.headers
+        publication = self._begin(
+            slot, parameters, marks=parse_marks(headers, headers.getall(TRACE_HEADER, ()))
+        )
         return self._receive(request, publication, self._relayed_bodies, body)
+
+    def take_history(
+        self, request: web.Request, slot: RequestSlot
+    ) -> web.StreamResponse | Awaitable[web.StreamResponse]:
+        """POST /v1/relay/outcomes: the history of a sidecar that ends."""
+        refusal = self._refuse_relay(request)
+        if refusal is not None:
+            return refusal
+        return take_part(request, self._bodies.reader, self._context)
+
+    def _refuse_relay(self, request: web.Request) -> web.Response | None:
+        if not self._context.routes.takes_relayed:
+            return refuse(404, NO_GATEWAY)
+        return None if may_relay(request) else refuse(403, NOT_OURS)
 
     async def _receive(
         self, request: web.Request, publication: "_Publication", bodies: BodyIntake, body: Format
@@ -380,11 +346,16 @@ class _Intake:
         submission, interruption = publication.submission, None
         assert body.read is not None
         try:
-            unread_from = await body.read(bodies, request, submission)
-        except BodyError as error:
-            interruption, unread_from = error, error.unread_from
+            try:
+                unread_from = await body.read(bodies, request, submission)
+            except BodyError as error:
+                interruption, unread_from = error, error.unread_from
+            await submission.redeliver()
         finally:
+            submission.close()
             submission.report(self._observer, body.kind)
+        if publication.span is not None:
+            self._follow_commit(publication.span, submission)
         answer = submission_answer(submission, unread_from=unread_from)
         status = submission_status(submission)
         if publication.publisher is not None:
@@ -399,6 +370,11 @@ class _Intake:
         if retry_after:
             set_retry_after(response, retry_after)
         return response
+
+    def _follow_commit(self, span: "RequestSpan", submission: Submission) -> None:
+        span.received(submission.accepted + submission.duplicate + len(submission.refused))
+        if submission.accepted and self._context.durability is Durability.DISK:
+            self._context.queues.barrier(span.begin_commit(submission.accepted))
 
     async def _acknowledge(
         self,
@@ -419,7 +395,11 @@ class _Intake:
             receipt.is_called_back = True
             self._complete(receipt)
             self._callbacks.expect(
-                receipt, url=parameters.callback, seconds=parameters.timeout, render=callback_body
+                receipt,
+                url=parameters.callback,
+                seconds=parameters.timeout,
+                render=callback_body,
+                done=partial(self._kept.called_back, receipt.id),
             )
         else:
             if publication.slot.may_wait:
@@ -430,6 +410,12 @@ class _Intake:
                 else:
                     add_receipt(answer, receipt)
                 return False
+        await self._kept.keep(
+            receipt,
+            publisher=submission.publisher_id,
+            callback=parameters.callback,
+            seconds=parameters.timeout,
+        )
         add_receipt(answer, receipt)
         answer.receipt = receipt.id
         return True
@@ -446,16 +432,16 @@ class _Intake:
                 reached = await signal.wait(parameters.timeout)
         except asyncio.CancelledError:
             # The client left without the receipt's ID: nobody can ask for it.
-            self._receipts.drop(receipt)
+            self.inquiries.receipts.drop(receipt)
             raise
         if reached:
             # The answer is complete.
-            self._receipts.drop(receipt)
+            self.inquiries.receipts.drop(receipt)
         return reached
 
     def _complete(self, receipt: Receipt) -> None:
         # Before any wait, so that it stays bounded if the publisher leaves.
-        self._receipts.keep(receipt)
+        self.inquiries.receipts.keep(receipt)
         receipt.completed()
         if receipt.is_for_durable:
             self._context.queues.barrier(receipt.secured.give)
@@ -473,6 +459,17 @@ class _Intake:
             refusal = self._refuse_instance(parameters, slot)
             if refusal is not None:
                 return refusal
+        span = self._begin_span(parameters)
+        answering = self._export(request, slot, parameters, span)
+        return await (answering if span is None else span.follow(answering))
+
+    async def _export(
+        self,
+        request: web.Request,
+        slot: RequestSlot,
+        parameters: Parameters,
+        span: "RequestSpan | None",
+    ) -> web.StreamResponse:
         try:
             body = await self._bodies.reader.document(request)
         except BodyError as error:
@@ -482,10 +479,13 @@ class _Intake:
         if isinstance(export, web.Response):
             self._observer.received(EXPORT.kind, IntakeOutcome.INVALID)
             return export
-        publication = self._begin(slot, parameters)
+        publication = self._begin(slot, parameters, span=span)
         receipt, submission = publication.receipt, publication.submission
         cimxml.submit_export(export, submission, schema=schema)
+        await submission.redeliver()
         submission.report(self._observer, EXPORT.kind)
+        if span is not None:
+            self._follow_commit(span, submission)
         if receipt is not None and not submission.refused:
             if slot.may_wait:
                 slot.stop_reading()
@@ -506,13 +506,15 @@ class _Intake:
     ) -> Parameters | web.Response:
         """Return the parameters and reserve the wait, or return the 503. A ``sender`` cannot be
         called back. Raises :class:`ParameterError`."""
+        headers = request.headers
         parameters = parse_parameters(
             request.query,
-            request.headers,
+            headers,
             default=self._context.acknowledgement,
             durability=self._context.durability,
             callbacks=self._context.callbacks,
             maximum_wait=self.limits.wait_seconds,
+            trace=trace_of(headers.getall(PARENT, ()), headers.getall(STATE, ())),
         )
         level, busy = parameters.acknowledgement, None
         if parameters.callback is not None:
@@ -528,32 +530,44 @@ class _Intake:
         return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
 
     def _begin(
-        self, slot: RequestSlot, parameters: Parameters, *, is_relayed: bool = False
+        self,
+        slot: RequestSlot,
+        parameters: Parameters,
+        *,
+        marks: RelayMarks | None = None,
+        span: "RequestSpan | None" = None,
     ) -> "_Publication":
+        """``marks``: of relayed lines."""
         namespace, level = slot.namespace, parameters.acknowledgement
         publisher: Publisher | None = None
         receipt: Receipt | None = None
         followers: list[Follower] = []
-        if parameters.publisher is not None and not is_relayed:
+        if parameters.publisher is not None and marks is None:
             publisher = self._publishers.meet(scoped(namespace, parameters.publisher))
             followers.append(publisher)
         if not (level is Acknowledgement.ACCEPTED and parameters.callback is None):
             receipt = Receipt(memory=self._context.memory, timers=self._timers, namespace=namespace)
             receipt.is_for_durable = level is Acknowledgement.DURABLE
             followers.append(receipt)
-        if is_relayed:
+        if marks is not None:
             relayed = RelaySubmission(
-                context=self._context, namespace=namespace, followers=tuple(followers)
+                context=self._context,
+                namespace=namespace,
+                followers=tuple(followers),
+                marks=marks,
             )
             return _Publication(slot, parameters, relayed, receipt)
         submission = Submission(
             context=self._context,
             namespace=namespace,
             source=parameters.source,
+            publisher=parameters.publisher,
             languages=parameters.languages,
+            trace=parameters.trace if span is None else span.trace,
             followers=tuple(followers),
+            redelivers=parameters.redeliver,
         )
-        return _Publication(slot, parameters, submission, receipt, publisher)
+        return _Publication(slot, parameters, submission, receipt, publisher, span)
 
 
 class _Publication(NamedTuple):
@@ -565,3 +579,5 @@ class _Publication(NamedTuple):
     #: None: answered once the lines are accepted.
     receipt: Receipt | None
     publisher: Publisher | None = None
+    #: None: it is not recorded.
+    span: "RequestSpan | None" = None

@@ -4,12 +4,13 @@ leaves no trace. States: :mod:`pillion_sidecar.reliability.states`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability
+from pillion_sidecar.history.taking_over import TakenHistories
 from pillion_sidecar.indication import (
     Indication,
     Queues,
@@ -21,6 +22,9 @@ from pillion_sidecar.indication import (
 )
 from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, LineError
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
+from pillion_sidecar.intake.pacing import PublisherPaces, publisher_of
+from pillion_sidecar.intake.redelivery import Redeliveries, RepeatedLines
+from pillion_sidecar.pacing import Pace
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
 from pillion_sidecar.reliability.group_rules import Moment
 from pillion_sidecar.reliability.identity import identity_digest, scoped, sequence_digest
@@ -28,7 +32,12 @@ from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examine
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
+from pillion_sidecar.trace_context import TraceContext
 from pillion_sidecar.wire.submission import RefusedLine, SubmissionAnswer
+
+if TYPE_CHECKING:
+    # It imports OpenTelemetry, which is an extra.
+    from pillion_sidecar.telemetry.spans import Spans
 
 #: Refused lines of one request that are listed.
 MAXIMUM_REFUSED = 10_000
@@ -67,6 +76,16 @@ class IntakeContext:
     callbacks: tuple[str, ...] = ()
     #: Why nothing more is accepted, including bodies being read.
     closing: str | None = None
+    #: Keeps publishers to ``publisherRateLimit``; None: no limit.
+    paces: PublisherPaces | None = None
+    #: For requests with ``redeliver=true``.
+    redeliveries: Redeliveries | None = None
+    #: Takes the histories of ending sidecars over.
+    histories: TakenHistories | None = None
+    #: Lines that were refused for it.
+    beyond_limit: int = 0
+    #: Records requests; None: nobody asks for spans.
+    spans: "Spans | None" = None
 
 
 class Submission:
@@ -78,12 +97,19 @@ class Submission:
         context: IntakeContext,
         namespace: str | None = None,
         source: str | None = None,
+        publisher: str | None = None,
         languages: tuple[str, ...] = (),
+        trace: TraceContext | None = None,
         followers: tuple[Follower, ...] = (),
+        redelivers: bool = False,
     ) -> None:
-        """``namespace``: the publisher's; None without tokens. ``source``: default of the lines."""
+        """``namespace``: the publisher's; None without tokens. ``source``: default of the lines.
+        ``publisher``: the request's ``Pillion-Publisher``. ``trace``: of lines without their own.
+        ``redelivers``: whether duplicates are offered again to targets that missed them."""
         self.accepted = 0
         self.duplicate = 0
+        #: Those of ``duplicate`` that were offered again.
+        self.redelivered = 0
         self.refused: list[RefusedLine] = []
         #: Accepted lines without listener, by reason.
         self.unreached: dict[Unreached, int] = {}
@@ -95,11 +121,23 @@ class Submission:
         self._reported = (0, 0, 0, 0)
         self._namespace = namespace
         self._source = source
+        self._publisher = publisher
+        #: With the namespace.
+        self.publisher_id = scoped(namespace, publisher)
         self._languages = languages
+        self._trace = trace
         self._followers = followers
         self._trackers: tuple[Tracker, ...] = (context.memory, *followers)
+        self._repeats: RepeatedLines | None = None
+        if redelivers and context.redeliveries is not None:
+            self._repeats = RepeatedLines(context.redeliveries)
         # A refusal that applies to all further lines.
         self._closed_all: Refusal | None = None
+        # What limits the publisher of the line.
+        self._pace: Pace | None = None
+        # What the first line beyond a limit was beyond, why, and the number of lines since.
+        self._over: tuple[Pace, str] | None = None
+        self._beyond = 0
         # The least refused sequence of each ordered group: what follows would be out of order.
         self._closed_groups: dict[tuple[str | None, str], int] = {}
         # Destinations of refused lines, which later lines must not overtake, each with the one
@@ -179,13 +217,13 @@ class Submission:
             digest=digest,
             languages=self._languages,
             trackers=self._trackers,
+            publisher=self.publisher_id,
+            trace=decoded.trace or self._trace,
         )
+        if context.paces is not None:
+            self._keep_pace(context.paces, indication)
         if self._offer(indication, targets, examined, line):
-            if original is not None:
-                # Nobody received the earlier indication with its identity.
-                assert digest is not None
-                context.memory.forget(digest)
-            self._remember(indication, moment, examined)
+            self._remember(indication, moment, examined, original)
             if decoded.undeclared:
                 context.undeclared.note(decoded.class_name)
 
@@ -228,13 +266,67 @@ class Submission:
             if refusal is not None:
                 self._reject(Guard.NO_ROOM, line, refusal=refusal)
                 return
-        self._reject(Guard.DUPLICATE, line, original=original)
+        self._tell_repeat(decoded, source, group, line, original)
+
+    def _tell_repeat(
+        self,
+        decoded: Decoded,
+        source: str | None,
+        group: str | None,
+        line: int,
+        original: tuple[bytes, Original],
+    ) -> None:
+        """Report a duplicate, or keep it for :meth:`redeliver`."""
+        digest, known = original
+        if self._repeats is None or known.reason is None or known.pending or known.is_gone:
+            self._reject(Guard.DUPLICATE, line, original=original)
+            return
+        indication = Indication(
+            body=decoded.body,
+            class_name=decoded.class_name,
+            accepted_at=self._context.clock.monotonic(),
+            source=source,
+            identifier=decoded.identifier,
+            group=group,
+            languages=self._languages,
+            trace=decoded.trace or self._trace,
+        )
+        has_expiry = decoded.expires is not None
+        refusal = self._repeats.add(indication, digest, known, line, has_expiry=has_expiry)
+        if refusal is not None:
+            self._reject(Guard.NO_ROOM, line, refusal=refusal)
+
+    async def redeliver(self) -> None:
+        """After the last line: offer those duplicates again that some of their targets missed."""
+        if self._repeats is None or not self._repeats:
+            return
+        for line, lost, healing in await self._repeats.redeliver():
+            if lost.refusal is not None:
+                self._reject(Guard.NO_ROOM, line, refusal=lost.refusal)
+                continue
+            self.redelivered += lost.offered > 0
+            self._reject(Guard.DUPLICATE, line, original=(lost.digest, healing.original))
+        self.refused.sort(key=lambda refused: refused.line)
+
+    def close(self) -> None:
+        """No line is accepted any more. Idempotent."""
+        if self._repeats is not None:
+            self._repeats.close()
 
     def _remember(
-        self, indication: Indication, moment: Moment | None, examined: Examined | None
+        self,
+        indication: Indication,
+        moment: Moment | None,
+        examined: Examined | None,
+        gone: Original | None,
     ) -> None:
+        """``gone``: the discarded earlier indication with its identity, which nobody received."""
+        if self._pace is not None:
+            self._pace.spend(indication.accepted_at)
         digest, expires, until = indication.digest, indication.expires, None
         if digest is not None:
+            if gone is not None:
+                self._context.memory.forget(digest)
             if moment is not None and expires is not None:
                 until = moment.of_date(expires)
             self._context.memory.add(
@@ -279,13 +371,14 @@ class Submission:
         decision = examined.decision
         if step(State.READY, decision.ready).transition is Transition.ACCEPT:
             return examined
-        original = None
         if decision.ready is Guard.DUPLICATE:
             digest = groups.original_digest(examined)
             # If the identity is forgotten or was another, the original's end is unknown;
             # "delivered" might claim too much.
             found = self._context.memory.find(digest, moment.monotonic)
             original = known or (digest, IN_DELIVERY if found is None else found)
+            self._tell_repeat(decoded, source, group, line, original)
+            return None
         refusal = None
         if decision.ready is Guard.NO_ROOM:
             refusal = Refusal(FULL_RETRY_AFTER, decision.reason)
@@ -298,7 +391,6 @@ class Submission:
             line,
             reason=decision.reason,
             field=decision.field,
-            original=original,
             refusal=refusal,
         )
         return None
@@ -324,6 +416,24 @@ class Submission:
             self._refuse_for_now(refusal, targets, line)
         else:
             self.refuse(LineError(reason, field=field), line)
+
+    def _keep_pace(self, paces: PublisherPaces, indication: Indication) -> None:
+        """If its publisher's rate is limited now, refuse an indication and all further lines: they
+        would overtake it."""
+        publisher = publisher_of(
+            namespace=self._namespace, source=indication.source, publisher=self._publisher
+        )
+        pace = self._pace = paces.of(publisher)
+        now = indication.accepted_at
+        if self._closed_all is None and pace.due() > now:
+            self._over = pace, paces.reason(publisher)
+        if self._over is not None:
+            over, reason = self._over
+            self._beyond += 1
+            self._context.beyond_limit += 1
+            # So many are accepted then.
+            wait = over.due(min(self._beyond, over.burst)) - now
+            self._closed_all = Refusal(max(0.0, wait), reason)
 
     def _offer(
         self,
@@ -429,6 +539,7 @@ def submission_answer(submission: Submission, *, unread_from: int | None) -> Sub
         accepted=submission.accepted,
         duplicate=submission.duplicate,
         refused=submission.refused,
+        redelivered=submission.redelivered or UNSET,
         unread_from=UNSET if unread_from is None else unread_from,
         unrouted=counts.get(Unreached.UNROUTED, UNSET),
         ended=counts.get(Unreached.ENDED, UNSET),

@@ -5,6 +5,7 @@ The folder takes at most twice what is pending plus one segment. Each step is bo
 own commit; deliveries, settlements and acceptance continue between steps.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -13,12 +14,13 @@ from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, surplus
 from pillion_sidecar.journal.limits import JournalSettings
 from pillion_sidecar.journal.log import Log, Segment
-from pillion_sidecar.journal.ports import Place
+from pillion_sidecar.journal.ports import Place, Result, Worker
 from pillion_sidecar.journal.records import DELIVERED, REASON_CODES, copy_indication
 from pillion_sidecar.journal.recovery import SegmentState
 from pillion_sidecar.journal.segment_reader import Found, Identity, SegmentReader
 from pillion_sidecar.journal.segments import Header
-from pillion_sidecar.journal.workers import Result, Worker
+
+logger = logging.getLogger("pillion.journal")
 
 #: Records, and bytes of records, per turn of the event loop.
 STEP_RECORDS = 32
@@ -46,7 +48,8 @@ class Copying(Protocol):
 
     def time(self) -> float: ...
 
-    def removed(self, number: int) -> None: ...
+    def forget(self, number: int) -> None:
+        """Close a segment that is removed: its space is free only when no descriptor is open."""
 
     def failed(self, error: OSError) -> None: ...
 
@@ -213,18 +216,27 @@ class Compaction:
         assert self._segment is not None
         number = self._segment.number
         remembered, self._remembered = self._remembered, []
+        self._journal.forget(number)
         self._submit(
             partial(self._segment_reader.remove, number, self._journal.header(number), remembered),
-            self._removed,
+            partial(self._removed, len(remembered)),
         )
 
-    def _removed(self, kept: IdentitiesFile | None) -> None:
+    def _removed(self, remembered: int, kept: IdentitiesFile | None) -> None:
         segment, self._segment = self._segment, None
         assert segment is not None
-        self._journal.removed(segment.number)
+        # A late read may have opened it again.
+        self._journal.forget(segment.number)
         self._log.removed(segment)
         if kept is not None:
             self._files.append(kept)
+        elif remembered:
+            logger.warning(
+                "the disk is full: after a restart, %d indications that are settled are not "
+                "recognized when they are published again",
+                remembered,
+                extra={"event": "identities-forgotten", "count": remembered},
+            )
         self._forget()
         self.consider()
 

@@ -10,7 +10,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.compaction import Compaction, known_segments
-from pillion_sidecar.journal.files import Files, folder_error, is_full
+from pillion_sidecar.journal.files import Files, folder_error
 from pillion_sidecar.journal.limits import OVER, JournalSettings
 from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.marks import MarksFile
@@ -18,10 +18,13 @@ from pillion_sidecar.journal.names import recovered_names
 from pillion_sidecar.journal.ports import (
     IdentitySink,
     JournalOwner,
+    OutcomeStore,
     Place,
     QueueState,
     Recovered,
     SubscriptionRecord,
+    Worker,
+    is_full,
 )
 from pillion_sidecar.journal.read_back import PageCacheReader, ReadBack
 from pillion_sidecar.journal.records import (
@@ -47,7 +50,6 @@ from pillion_sidecar.journal.scan import FindingKind
 from pillion_sidecar.journal.segment_reader import Found, SegmentReader
 from pillion_sidecar.journal.segment_writer import SegmentWriter
 from pillion_sidecar.journal.segments import Header, encode_header
-from pillion_sidecar.journal.workers import Worker
 
 logger = logging.getLogger("pillion.journal")
 #: Seconds after which a settlement is committed if no other commit includes it.
@@ -125,13 +127,13 @@ def open_journal(
     identities: IdentitySink,
     observer: CommitObserver | None = None,
     journal_id: bytes | None = None,
-    before_discards: Callable[[], None] | None = None,
+    outcomes: OutcomeStore | None = None,
 ) -> tuple["DiskJournal", Recovered]:
     """Recover the folder, whose lock the caller holds. Blocks; may be called in any thread, since
     nothing of the event loop is used before ``attach``.
 
     ``worker`` commits, ``reader`` reads; the caller closes both after the journal. ``journal_id``:
-    16 bytes for a new journal, random by default. ``before_discards`` is called before discards
+    16 bytes for a new journal, random by default. ``outcomes`` writes the outcomes before each
     are submitted to ``worker``.
 
     Raises JournalError: the folder cannot be used as it is.
@@ -161,7 +163,7 @@ def open_journal(
         settings=settings,
         observer=observer,
     )
-    journal.before_discards = before_discards
+    journal.outcomes = outcomes
     return journal, recovery.recovered
 
 
@@ -173,11 +175,11 @@ class SettlementBatch:
     """
 
     __slots__ = (
-        "_ended", "_explicit", "_states", "_subscriptions", "_through", "has_discards", "is_empty",
+        "_ended", "_explicit", "_states", "_subscriptions", "_through", "is_empty",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.is_empty, self.has_discards = True, False
+        self.is_empty = True
         self._through: dict[int, int] = {}
         self._explicit = bytearray()
         self._ended = bytearray()
@@ -188,7 +190,6 @@ class SettlementBatch:
         self.is_empty = False
         destination, _, number = place
         if reason is not None:
-            self.has_discards = True
             self._explicit += SETTLEMENT.pack(destination, REASON_CODES[reason], number)
         elif through:
             self._through[destination] = number
@@ -196,7 +197,7 @@ class SettlementBatch:
             self._explicit += SETTLEMENT.pack(destination, DELIVERED, number)
 
     def end_hold(self, indication_id: int, reason: DiscardReason) -> None:
-        self.is_empty, self.has_discards = False, True
+        self.is_empty = False
         self._ended += SETTLEMENT.pack(0, REASON_CODES[reason], indication_id)
 
     def note(self, state: QueueState) -> None:
@@ -219,15 +220,14 @@ class SettlementBatch:
             for begin in range(0, len(packed), _STEP):
                 part = bytes(packed[begin : begin + _STEP])
                 records.append(seal(kind, part, count=len(part) // SETTLEMENT.size))
-        self.is_empty, self.has_discards = True, False
+        self.is_empty = True
         self._through, self._explicit = {}, bytearray()
         self._ended, self._states, self._subscriptions = bytearray(), {}, {}
         return records
 
 
 class DiskJournal:
-    #: Called before discards are submitted to the worker that commits.
-    before_discards: Callable[[], None] | None = None
+    outcomes: OutcomeStore | None = None
 
     def __init__(
         self,
@@ -313,6 +313,10 @@ class DiskJournal:
     def is_over_bytes(self, size: int) -> bool:
         return self._log.live + size > self._over
 
+    @property
+    def is_half_full(self) -> bool:
+        return 2 * self._log.live > self._over
+
     def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
         if held and self._held.pop(held, None) is not None:
             self._log.remove_live(indication.position, indication.size)
@@ -367,6 +371,11 @@ class DiskJournal:
         else:
             self._shared[indication.id] = left
         return left
+
+    def commit(self) -> None:
+        """Commit soon, even if nothing was taken, so that outcomes are written."""
+        # An empty part begins a write, which has a commit record alone.
+        self._log.append(b"")
 
     def note(self, state: QueueState) -> None:
         self._next_epoch = max(self._next_epoch, state.epoch + 1)
@@ -425,11 +434,10 @@ class DiskJournal:
         if self._owner is None:
             # A start that was interrupted leaves the folder as recovered.
             return []
-        records: list[bytes] = []
-        if not self._settling.is_empty:
-            if self._settling.has_discards and self.before_discards is not None:
-                self.before_discards()
-            records = self._settling.take()
+        settled = None if self.outcomes is None else self.outcomes.write()
+        if settled is not None:
+            self._log.after_write(settled)
+        records = [] if self._settling.is_empty else self._settling.take()
         if self._naming.has_new:
             records[:0] = self._new_names()
         if self._lost_through:
@@ -462,6 +470,10 @@ class DiskJournal:
 
     def time(self) -> float:
         return self._clock.monotonic() + self.offset
+
+    def disk_full(self) -> None:
+        if self.outcomes is not None:
+            self.outcomes.shed()
 
     def opened(self) -> None:
         self._compaction.consider()
@@ -502,8 +514,8 @@ class DiskJournal:
         self._loading.moved(old_position, position, size)
         self.owner.moved(found.id, places, position, size)
 
-    def removed(self, number: int) -> None:
-        self._loading.removed(number)
+    def forget(self, number: int) -> None:
+        self._loading.forget(number)
 
     def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
         return self.owner.identity(digest)

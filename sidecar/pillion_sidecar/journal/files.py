@@ -17,7 +17,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 #: Unsupported by this file system or machine.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 LOCK_NAME = "lock"
 #: A process id and a newline.
 _MAXIMUM_HOLDER = 32
@@ -93,10 +92,6 @@ def telling(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise unreadable_error(name, error) from error
-
-
-def is_full(error: OSError) -> bool:
-    return error.errno in _FULL
 
 
 class ReadableFile(Protocol):

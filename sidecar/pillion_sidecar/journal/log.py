@@ -11,11 +11,10 @@ from functools import partial
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
-from pillion_sidecar.journal.files import is_full
 from pillion_sidecar.journal.limits import MARGIN, MAXIMUM_WAITING, MIB, JournalSettings
+from pillion_sidecar.journal.ports import Worker, is_full
 from pillion_sidecar.journal.records import COMMIT, FRAME, encode_commit
 from pillion_sidecar.journal.segment_writer import Preallocation, SegmentWriter, Written
-from pillion_sidecar.journal.workers import Worker
 
 #: Bytes of the commit record that begins each write.
 COMMIT_SIZE = FRAME.size + COMMIT.size
@@ -65,6 +64,9 @@ class LogOwner(Protocol):
 
     def committed(self, batch: Batch, seconds: float) -> None: ...
 
+    def disk_full(self) -> None:
+        """Something else than the log may give room."""
+
     def failed(self, error: OSError) -> None: ...
 
 
@@ -87,8 +89,7 @@ class Log:
     ) -> None:
         """``offset``: journal time less ``Clock.monotonic()``; ``commit``: the number of the last
         one; ``spare``: bytes reserved for the first segment, 0 if the disk is full."""
-        self._writer = writer
-        self._worker = worker
+        self._writer, self._worker = writer, worker
         self._clock, self._offset = clock, offset
         self._call_soon, self._timers = call_soon, timers
         self._settings = settings
@@ -128,6 +129,7 @@ class Log:
             freed=self._unblock,
             prepared=self._roll_between,
             failed=self._fail,
+            met_full=owner.disk_full,
         )
 
     # ------------------------------------------------------------------ what is gathered
@@ -165,6 +167,10 @@ class Log:
                 one.barriers.append(done)
                 return
         done()
+
+    def after_write(self, done: Callable[[], None]) -> None:
+        """Call ``done`` once the next write is on disk."""
+        self._barriers.append(done)
 
     @property
     def pending_barriers(self) -> int:

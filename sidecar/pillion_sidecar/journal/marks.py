@@ -13,7 +13,8 @@ from threading import Lock
 from typing import NamedTuple
 from zlib import crc32
 
-from pillion_sidecar.journal.files import File, Files, is_full
+from pillion_sidecar.journal.files import File, Files
+from pillion_sidecar.journal.ports import is_full
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     PARTIAL_SUFFIX,

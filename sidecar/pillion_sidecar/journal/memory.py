@@ -39,6 +39,8 @@ class MemoryJournal:
     def is_over_bytes(self, size: int) -> bool:
         return False
 
+    is_half_full = False
+
     def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
         self._last_id += 1
         indication.id = self._last_id

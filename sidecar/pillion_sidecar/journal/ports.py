@@ -5,11 +5,11 @@ not block, unless stated.
 times are ``Clock.monotonic()``; adding ``Journal.offset`` gives journal time.
 """
 
+import errno
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +18,30 @@ from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 
 #: The number of a place that is in no queue yet.
 NO_NUMBER = 2**64 - 1
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+Result = TypeVar("Result")
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in _FULL
+
+
+class Worker(Protocol):
+    """Runs jobs in order, away from the event loop."""
+
+    def submit(
+        self,
+        work: Callable[[], Result],
+        done: Callable[[Result], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """Do ``work`` after earlier jobs; then call ``done`` or ``failed`` on the event loop, in
+        the order of submission and never from within this call."""
+
+    def drain(self) -> None:
+        """Wait until nothing is left to do, including jobs that callbacks submit. Blocks."""
+
+    def close(self) -> None: ...
 
 
 class Place(NamedTuple):
@@ -55,8 +79,11 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     gaps: tuple[tuple[int, int, int], ...] = ()
     #: When it began to fail or was held, without a success since.
     troubled_since: float | None = None
-    #: Cause, message and begin of a hold.
+    #: Cause, message and begin of a hold or a pause. A version without this cause ignores it.
     hold: tuple[str, str, float] | None = None
+    #: The destination that gets what it holds when it is removed; None: none. Earlier versions
+    #: omit and ignore it.
+    dead_letter: str | None = None
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -73,49 +100,15 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=T
     cause: str | None = None
 
 
-class Discard(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
-    """One accepted indication that was discarded for one destination."""
+class OutcomeStore(Protocol):
+    """Keeps what became of the indications that the journal settles."""
 
-    time: datetime
-    destination: str
-    subscription: str
-    #: A ``DiscardReason``; a later version may have others.
-    reason: str
-    #: One line of the attempt that decided it, such as "HTTP 503".
-    detail: str | None = None
-    source: str | None = None
-    #: IndicationIdentifier.
-    identifier: str | None = None
-    sequence_context: str | None = None
-    sequence_number: int | None = None
-    #: Failed attempts.
-    attempts: int = 0
-    #: ``Place.destination`` and ``Place.number``; None if it had no number yet.
-    queue: int
-    number: int | None = None
-    #: The journal sequence.
-    id: int
+    def write(self) -> Callable[[], None] | None:
+        """Submit the outcomes so far to the worker that commits, before their settlement. Return
+        what to call once that is on disk; None if there are none."""
 
-
-class DiscardList(Protocol):
-    def add(self, discard: Discard) -> None:
-        """Does not block."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscardQuery:
-    """None: all."""
-
-    destination: str | None = None
-    reason: str | None = None
-    since: datetime | None = None
-
-    def matches(self, discard: Discard) -> bool:
-        return (
-            self.destination in (None, discard.destination)
-            and self.reason in (None, discard.reason)
-            and (self.since is None or discard.time >= self.since)
-        )
+    def shed(self) -> None:
+        """The disk is full: give up some of the oldest outcomes."""
 
 
 class Journal(Protocol):
@@ -149,6 +142,10 @@ class Journal(Protocol):
     def is_over_bytes(self, size: int) -> bool:
         """Whether a body of ``size`` bytes exceeds the byte bound, so that the fullest destination
         must apply its full-queue policy first."""
+
+    @property
+    def is_half_full(self) -> bool:
+        """Whether replayed indications must leave the other half to new ones."""
 
     def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
         """Take an accepted indication; set its ``id``, ``position`` and ``size``.
@@ -301,9 +298,11 @@ class IdentitySink(Protocol):
         reason: DiscardReason | None,
         destination: str,
         delivered: bool = False,
+        repeat: bool = False,
     ) -> None:
         """Remember an identity of a previous run. ``accepted_at`` is ``Clock.monotonic()``,
-        ``expires`` seconds since the epoch.
+        ``expires`` seconds since the epoch. ``repeat``: of what was offered again to a target that
+        had missed it.
 
         ``pending``, ``reason``, ``delivered``: whether any target is pending, was discarded, has
         it, or may have it.

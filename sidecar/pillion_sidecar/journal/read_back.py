@@ -13,10 +13,10 @@ from typing import TypeAlias
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.log import Log
+from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.journal.records import FRAME, MAXIMUM_RECORD
 from pillion_sidecar.journal.segment_reader import SegmentFileCache, SegmentReader, read_indication
 from pillion_sidecar.journal.segments import segment_name, segment_of
-from pillion_sidecar.journal.workers import Worker
 
 #: Bytes read at once; most records are shorter.
 _GLANCE = 8192
@@ -215,7 +215,7 @@ class ReadBack:
             self._recent_bytes -= len(gone.body)
         self._moves.note(old_position, position, size)
 
-    def removed(self, number: int) -> None:
+    def forget(self, number: int) -> None:
         self._page_cache.forget(number)
 
     def close(self) -> None:

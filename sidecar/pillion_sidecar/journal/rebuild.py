@@ -43,6 +43,7 @@ _COPY = int(Flag.COPY)
 _HELD = int(Flag.HELD)
 _BODILESS = int(Flag.BODILESS)
 _PART = int(Flag.PART)
+_REPEAT = int(Flag.REPEAT)
 #: A record with one of these flags needs ``_add_any``.
 _ODD = _HELD | _BODILESS
 _NOTHING: dict[int, int] = {}
@@ -127,6 +128,7 @@ class Rebuild:
                         how,
                         destination,
                         delivered=bool(flags & _PART),
+                        repeat=bool(flags & _REPEAT),
                     )
                 if base + at > groups_at and not is_copy:
                     frame = Frame(kind, flags, size, entries, record_id)
@@ -163,6 +165,7 @@ class Rebuild:
                 destination,
                 pending=bool(pending),
                 delivered=delivered,
+                repeat=bool(frame.flags & _REPEAT),
             )
         if frame.id in self.account.copies:
             self._remembered.add(frame.id)
@@ -259,6 +262,7 @@ class Rebuild:
         *,
         pending: bool = False,
         delivered: bool = False,
+        repeat: bool = False,
     ) -> None:
         reason = REASONS.get(how) if how is not None else None
         self.sink.restore(
@@ -269,6 +273,7 @@ class Rebuild:
             reason=reason,
             destination="" if reason is None else self.destination_name(destination),
             delivered=delivered,
+            repeat=repeat,
         )
 
     # ------------------------------------------------------------------ the queues

@@ -11,13 +11,14 @@ from zlib import crc32
 
 import msgspec
 
-from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
+from pillion_sidecar.indication import DeadLetter, DiscardReason, GroupMember, Indication
 from pillion_sidecar.journal.ports import (
     Place,
     QueueState,
     RecoveredSubscription,
     SubscriptionRecord,
 )
+from pillion_sidecar.trace_context import TraceContext
 
 #: Follows the checksum of every record; a search behind damage looks for it.
 MAGIC = 0x8FD1
@@ -75,6 +76,9 @@ class Flag(IntFlag):
     BODILESS = 8
     #: A copy without settled places. The first release writes none, and ignores it.
     PART = 16
+    #: Offered again from the history: its identity is that of its original. Earlier versions ignore
+    #: it.
+    REPEAT = 32
 
 
 #: How a place ended, as in SETTLEMENT; identified by number, since an indication may have two
@@ -110,13 +114,24 @@ class PlainEnvelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Envelope(PlainEnvelope, frozen=True, gc=False, array_like=True):
-    """With the data of a relayed indication or a member of a group."""
+    """With the data of a relayed, redriven or replayed indication, a dead letter, a member of a
+    group, or one with a publisher or a trace."""
 
     #: Journal time of acceptance by the sidecar, and its ``expires`` (0.0: none). The record's own
     #: times are those of arrival here and of the end of its identity.
     relayed: tuple[float, float] | None = None
     #: ``Indication.group_run``. The first release omits and ignores it.
     group_run: int = 0
+    #: ``Indication.redrives``. Earlier versions omit and ignore it.
+    redrives: int = 0
+    #: ``Indication.dead_letter``. Earlier versions omit and ignore it.
+    dead_letter: DeadLetter | None = None
+    #: ``Indication.replay``. Earlier versions omit and ignore it.
+    replay: str = ""
+    #: ``Indication.publisher``. Earlier versions omit and ignore it.
+    publisher: str | None = None
+    #: ``Indication.trace``. Earlier versions omit and ignore it.
+    trace: TraceContext | None = None
 
 
 class Names(msgspec.Struct, frozen=True, array_like=True):
@@ -161,12 +176,32 @@ _one_end = CHECKED_FROM + _ONE.size
 _INDICATION = int(Kind.INDICATION)
 _IDENTITY = int(Flag.IDENTITY)
 _BODILESS = int(Flag.BODILESS)
+_REPEAT = int(Flag.REPEAT)
 
 
 def seal(kind: int, payload: bytes, *, flags: int = 0, count: int = 0, record_id: int = 0) -> bytes:
     size = _frame_end + len(payload)
     checked = FRAME.pack(0, MAGIC, kind, flags, size, count, record_id)[CHECKED_FROM:] + payload
     return crc32(checked).to_bytes(4, "little") + checked
+
+
+def _envelope_of(indication: Indication, *, accepted_at: float) -> PlainEnvelope:
+    beside = (
+        indication.class_name,
+        indication.source,
+        indication.identifier,
+        indication.languages,
+        indication.group,
+        indication.member,
+    )
+    relayed, run, redrives = indication.relayed, indication.group_run, indication.redrives
+    dead_letter, publisher = indication.dead_letter, indication.publisher
+    plain = relayed is None and dead_letter is None and publisher is None
+    if plain and not (run or redrives) and indication.trace is None:
+        return PlainEnvelope(*beside)
+    times = None if relayed is None else (accepted_at, indication.expires or 0.0)
+    replay, trace = indication.replay, indication.trace
+    return Envelope(*beside, times, run, redrives, dead_letter, replay, publisher, trace)
 
 
 def encode_indication(
@@ -178,27 +213,17 @@ def encode_indication(
     origin: int = 0,
 ) -> bytes:
     """``accepted_at`` is journal time."""
-    beside = (
-        indication.class_name,
-        indication.source,
-        indication.identifier,
-        indication.languages,
-        indication.group,
-        indication.member,
-    )
+    envelope = _encode(_envelope_of(indication, accepted_at=accepted_at))
     expires = indication.expires or 0.0
-    relayed = indication.relayed
-    run = indication.group_run
-    if relayed is None:
-        envelope = _encode(Envelope(*beside, None, run) if run else PlainEnvelope(*beside))
-    else:
-        envelope = _encode(Envelope(*beside, (accepted_at, expires), run))
+    if (relayed := indication.relayed) is not None:
         accepted_at += relayed.at - indication.accepted_at
         expires = relayed.remembered_until
     digest = indication.digest
     # Plain integers: an IntFlag costs as much as all the rest.
     if digest is not None:
         flags |= _IDENTITY
+        if indication.redrives > 0:
+            flags |= _REPEAT
     body = b"" if flags & _BODILESS else indication.body
     if len(places) == 1:
         checked = _ONE.pack(

@@ -13,7 +13,6 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.journal.files import (
     Files,
     ReadableFiles,
-    is_full,
     misnamed_error,
     mixed_error,
     telling,
@@ -29,7 +28,7 @@ from pillion_sidecar.journal.identities import (
     write_identities,
 )
 from pillion_sidecar.journal.marks import MARKS_NAME, Marks, read_marks
-from pillion_sidecar.journal.ports import IdentitySink, Recovered
+from pillion_sidecar.journal.ports import IdentitySink, Recovered, is_full
 from pillion_sidecar.journal.rebuild import Rebuild
 from pillion_sidecar.journal.records import FRAME, REASONS, Kind, read_frame
 from pillion_sidecar.journal.repair import (

@@ -7,7 +7,8 @@ before their place is filled.
 
 from collections.abc import Iterator, Sequence
 
-from pillion_sidecar.journal.files import Buffer, Files, is_full
+from pillion_sidecar.journal.files import Buffer, Files
+from pillion_sidecar.journal.ports import is_full
 from pillion_sidecar.journal.records import FRAME, MAXIMUM_RECORD, Kind, seal
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,

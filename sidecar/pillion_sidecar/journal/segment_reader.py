@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
 from pillion_sidecar.indication import Indication, Relayed
-from pillion_sidecar.journal.files import File, Files, is_full
+from pillion_sidecar.journal.files import File, Files
 from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, write_identities
 from pillion_sidecar.journal.marks import MarksFile
-from pillion_sidecar.journal.ports import Place
+from pillion_sidecar.journal.ports import Place, is_full
 from pillion_sidecar.journal.records import (
     CHECKED_FROM,
     FRAME,
@@ -90,6 +90,11 @@ def read_indication(
         position=position,
         size=size,
         relayed=relayed,
+        redrives=envelope.redrives,
+        dead_letter=envelope.dead_letter,
+        replay=envelope.replay,
+        publisher=envelope.publisher,
+        trace=envelope.trace,
     )
 
 
@@ -209,21 +214,28 @@ class SegmentReader:
         self, number: int, header: Header, identities: Sequence[StoredIdentity]
     ) -> IdentitiesFile | None:
         """Remove a segment, after its remembered identities are in a file; return that file's
-        summary."""
+        summary, None if the disk had no room for it."""
         self._walk, self._identities = iter(()), iter(())
-        kept = None
-        if identities:
-            try:
-                kept = write_identities(self._files, header, identities)
-            except OSError as error:
-                if not is_full(error):
-                    raise
-                # Removing the segment frees space: these are forgotten early.
+        kept = self._write(header, identities)
         self._segments.forget(number)
         self._marks.needed(number + 1)
         self._files.remove(segment_name(number))
+        if kept is None:
+            # In the space that is free now; only a crash at this point forgets them.
+            kept = self._write(header, identities)
         self._files.sync_folder()
         return kept
+
+    def _write(self, header: Header, identities: Sequence[StoredIdentity]) -> IdentitiesFile | None:
+        """Return None without identities, or if the disk is full."""
+        if not identities:
+            return None
+        try:
+            return write_identities(self._files, header, identities)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return None
 
     def remove_files(self, names: Sequence[str]) -> None:
         for name in names:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import NamedTuple
 
 from pillion_sidecar.clock import Timer, Timers
-from pillion_sidecar.journal.files import File, Files, is_full
+from pillion_sidecar.journal.files import File, Files
 from pillion_sidecar.journal.limits import MARGIN, MINIMUM_STEP, JournalSettings
 from pillion_sidecar.journal.marks import MarksFile
+from pillion_sidecar.journal.ports import Worker, is_full
 from pillion_sidecar.journal.segments import PARTIAL_SUFFIX, segment_name
-from pillion_sidecar.journal.workers import Worker
 
 #: The reserved file that becomes the next segment.
 SPARE = "next" + PARTIAL_SUFFIX
@@ -144,9 +144,10 @@ class Preallocation:
         freed: Callable[[], None],
         prepared: Callable[[], None],
         failed: Callable[[OSError], None],
+        met_full: Callable[[], None],
     ) -> None:
         """``freed`` is called when a retry is worthwhile; ``prepared`` when the next segment has
-        its space."""
+        its space; ``met_full`` while the disk is full, before each retry."""
         self._writer = writer
         self._worker = worker
         self._timers = timers
@@ -154,6 +155,7 @@ class Preallocation:
         self._freed = freed
         self._prepared = prepared
         self._failed = failed
+        self._met_full = met_full
         #: End of the reserved space in the current segment, and bytes reserved for the next.
         self.end = spare
         self.spare = spare
@@ -210,6 +212,7 @@ class Preallocation:
     def met_full(self, error: OSError) -> None:
         """The disk is full: retry each second."""
         self.is_full = True
+        self._met_full()
         if not self._is_told:
             self._is_told = True
             logger.error(

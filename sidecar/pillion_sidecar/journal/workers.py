@@ -4,31 +4,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-Result = TypeVar("Result")
+from pillion_sidecar.journal.ports import Result
+
 #: The work, and the callbacks for its result and its error.
 _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None], Callable[[OSError], None]]
 #: A job, its result and what it raised.
 _Finished: TypeAlias = tuple[_Job, Any, Exception | None]
-
-
-class Worker(Protocol):
-    """Runs jobs in order, away from the event loop."""
-
-    def submit(
-        self,
-        work: Callable[[], Result],
-        done: Callable[[Result], None],
-        failed: Callable[[OSError], None],
-    ) -> None:
-        """Do ``work`` after earlier jobs; then call ``done`` or ``failed`` on the event loop, in
-        the order of submission and never from within this call."""
-
-    def drain(self) -> None:
-        """Wait until nothing is left to do, including jobs that callbacks submit. Blocks."""
-
-    def close(self) -> None: ...
 
 
 class ThreadWorker:

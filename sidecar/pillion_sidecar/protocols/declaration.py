@@ -21,6 +21,10 @@ class Scheme:
     port: int | None
     #: Uses TLS.
     is_secure: bool
+    #: TLS begins after the protocol's greeting.
+    starts_tls: bool = False
+    #: UDP.
+    is_datagram: bool = False
 
 
 #: Blocks of ``spec.credentials`` that become a header of HTTP.

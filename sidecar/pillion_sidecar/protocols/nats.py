@@ -60,7 +60,10 @@ PROTOCOL = Protocol(
     summary="one CloudEvent as a message (NATS, JetStream)",
     manual="For NATS servers and JetStream. Each delivery is one message with one event in "
     "structured mode; [what is sent](../listeners.md#nats-messages) and what counts as success.",
-    schemes=(Scheme("nats", 4222, is_secure=False), Scheme("tls", 4222, is_secure=True)),
+    schemes=(
+        Scheme("nats", 4222, is_secure=False),
+        Scheme("tls", 4222, is_secure=True, starts_tls=True),
+    ),
     handler="pillion_sidecar.handlers.nats.handler:create_handler",
     url_forms=(
         URLForm(

@@ -149,7 +149,10 @@ PROTOCOL = Protocol(
     "or those of a burst, as text and as a JSON attachment; over TLS, by STARTTLS unless the "
     "options say otherwise. [What is sent](../listeners.md#e-mail) and what counts as success.",
     # STARTTLS is required by default; without it, the rules below keep credentials secret.
-    schemes=(Scheme("smtp", 25, is_secure=True), Scheme("smtps", 465, is_secure=True)),
+    schemes=(
+        Scheme("smtp", 25, is_secure=True, starts_tls=True),
+        Scheme("smtps", 465, is_secure=True),
+    ),
     handler="pillion_sidecar.handlers.smtp.handler:create_handler",
     url_forms=(
         URLForm(

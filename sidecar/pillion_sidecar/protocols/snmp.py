@@ -102,7 +102,7 @@ PROTOCOL = Protocol(
     manual="For network management systems. Each delivery is one notification of "
     "PILLION-MIB; [what is sent](../listeners.md#snmp-notifications), how a receiver is "
     "configured, and what counts as success.",
-    schemes=(Scheme("snmp", 162, is_secure=False),),
+    schemes=(Scheme("snmp", 162, is_secure=False, is_datagram=True),),
     handler="pillion_sidecar.handlers.snmp.handler:create_handler",
     url_forms=(
         URLForm(

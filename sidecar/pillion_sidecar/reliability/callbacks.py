@@ -7,11 +7,12 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.reliability.receipts import Receipt
+from pillion_sidecar.reliability.receipts import ReceiptView
 
 MAXIMUM_URL = 2048
 _PORTS = {"http": 80, "https": 443}
@@ -26,6 +27,9 @@ MAXIMUM_OUTGOING_BYTES = 16 << 20
 MAXIMUM_IN_FLIGHT = 4
 #: Seconds before the second try, the third, and so on.
 WAITS = (1.0, 5.0, 25.0, 125.0)
+
+
+def _nothing() -> None: ...
 
 
 class BadCallback(Exception):
@@ -120,6 +124,7 @@ class _Call:
     receipt_id: str
     url: str
     body: bytes
+    done: Callable[[], None]
     tries: int = 0
 
     @property
@@ -160,26 +165,43 @@ class Callbacks:
         return f"{self._maximum_awaited} callbacks are awaited already"
 
     def expect(
-        self, receipt: Receipt, *, url: str, seconds: float, render: Callable[[Receipt], bytes]
+        self,
+        receipt: ReceiptView,
+        *,
+        url: str,
+        seconds: float,
+        render: Callable[[ReceiptView], bytes],
+        done: Callable[[], None] = _nothing,
     ) -> None:
         """Call back once the receipt's lines are settled, or after ``seconds``. ``render`` makes
-        the body then."""
+        the body then; ``done`` is called once it was sent or given up."""
         self._awaited += 1
         # By the timer in both cases, so that settling a line stays short.
-        timer = self._timers.call_later(seconds, lambda: self._come(receipt, url, render))
+        come = partial(self._come, receipt, url, render, done)
+        timer = self._timers.call_later(seconds, come)
 
         def settled() -> None:
             if not timer.cancelled:
                 timer.cancel()
-                self._timers.call_later(0, lambda: self._come(receipt, url, render))
+                self._timers.call_later(0, come)
 
         receipt.settled_all.then(settled)
 
-    def _come(self, receipt: Receipt, url: str, render: Callable[[Receipt], bytes]) -> None:
+    def refuse(self, receipt_id: str, url: str, why: str, done: Callable[[], None]) -> None:
+        """Give up a callback of an earlier run."""
+        self._give_up(_Call(receipt_id, url, b"", done), why)
+
+    def _come(
+        self,
+        receipt: ReceiptView,
+        url: str,
+        render: Callable[[ReceiptView], bytes],
+        done: Callable[[], None],
+    ) -> None:
         if self._closed:
             return
         self._awaited -= 1
-        call = _Call(receipt.id, url, render(receipt))
+        call = _Call(receipt.id, url, render(receipt), done)
         if (
             self._outgoing >= self._maximum_outgoing
             or self._outgoing_bytes + len(call.body) > self._maximum_outgoing_bytes
@@ -190,16 +212,19 @@ class Callbacks:
         self._outgoing_bytes += len(call.body)
         self._send(call)
 
-    def close(self) -> None:
-        """Abandon all callbacks; the caller also closes the poster."""
+    def close(self, *, are_kept: bool = False) -> None:
+        """Abandon all callbacks, or leave them to the next run if they ``are_kept``. The caller
+        also closes the poster."""
         left = self._awaited + self._outgoing
         self._closed = True
         self._awaited = self._outgoing = self._outgoing_bytes = 0
-        for _ in range(left):
+        for _ in range(0 if are_kept else left):
             self._observer.called_back(delivered=False)
         if left:
             logger.warning(
-                "%d publishers are not called back any more",
+                "%d publishers are called back after the next start"
+                if are_kept
+                else "%d publishers are not called back any more",
                 left,
                 extra={"event": "callbacks-left-at-shutdown", "count": left},
             )
@@ -222,6 +247,7 @@ class Callbacks:
         self._leave(call.authority)
         if why is None:
             self._observer.called_back(delivered=True)
+            call.done()
         elif call.tries <= len(WAITS):
             self._timers.call_later(WAITS[call.tries - 1], lambda: self._send(call))
             return
@@ -242,6 +268,7 @@ class Callbacks:
             self._send(following)
 
     def _give_up(self, call: _Call, why: str) -> None:
+        call.done()
         self._observer.called_back(delivered=False)
         logger.warning(
             "receipt %s could not be called back: %s",

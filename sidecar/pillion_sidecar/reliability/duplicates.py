@@ -198,12 +198,14 @@ class DuplicateMemory:
         self._epoch = clock.monotonic()
         # The same in seconds since the epoch, once identities of an earlier run are restored.
         self._origin: float | None = None
-        self.window_seconds = window_seconds
+        self.window_seconds = self.longest_window = window_seconds
         self._window = _window_ticks(window_seconds)
         self._table = PackedTable(max(1, capacity))
         self._older: list[PackedTable] = []
         self._past_evictions = 0
         self._waiters: dict[bytes, list[Waiter]] = {}
+        #: Indications under way that repeat a settled one, by its identity.
+        self._repeats: dict[bytes, int] = {}
         self._names: list[str] = []
         self._indices: dict[str, int] = {}
 
@@ -224,6 +226,8 @@ class DuplicateMemory:
     def configure(self, *, window_seconds: float, capacity: int) -> None:
         """Change window and capacity, for identities added from now on."""
         self.window_seconds = window_seconds
+        #: Of this run: no identity without ``expires`` is older.
+        self.longest_window = max(self.longest_window, window_seconds)
         self._window = _window_ticks(window_seconds)
         if self._table.resize(max(1, capacity)):
             return
@@ -301,6 +305,7 @@ class DuplicateMemory:
         reason: DiscardReason | None,
         destination: str,
         delivered: bool = False,
+        repeat: bool = False,
     ) -> None:
         """See ``IdentitySink``. Later records of an identity replace earlier ones; an expired one
         is not kept."""
@@ -314,7 +319,10 @@ class DuplicateMemory:
             return
         if expiry > LAST_TICK:
             expiry = LAST_TICK
-        if reason is not None:
+        found = self._table.find(digest) if repeat else None
+        if found is not None:
+            self._restore_repeated(digest, expiry, found, pending=pending, reason=reason)
+        elif reason is not None:
             name = self._index_of(destination)
             how = _how(pending=pending, delivered=delivered)
             self._table.restore(digest, expiry, _discarded(reason, how), name)
@@ -323,6 +331,25 @@ class DuplicateMemory:
             self._table.restore(digest, expiry, state, 0)
         else:
             self._table.restore(digest, expiry, _DELIVERED, 0)
+
+    def _restore_repeated(
+        self,
+        digest: bytes,
+        expiry: int,
+        found: tuple[int, int, int],
+        *,
+        pending: bool,
+        reason: DiscardReason | None,
+    ) -> None:
+        _, state, name = found
+        if state < _DISCARDED:
+            # It was accepted anew before.
+            return
+        how = (state - _DISCARDED) % len(_HOW)
+        is_reached = not pending and reason is None
+        delivered = is_reached or how in (_SOME_DELIVERED, _DELIVERED_ELSEWHERE)
+        state += _how(pending=pending, delivered=delivered) - how
+        self._table.restore(digest, expiry, state, name)
 
     def forget(self, digest: bytes) -> None:
         """Remove the identity of an indication that was not kept."""
@@ -345,6 +372,12 @@ class DuplicateMemory:
         digest, left = indication.digest, indication.unsettled
         if digest is None:
             return
+        if self._repeats and digest in self._repeats:
+            left = self._repeats[digest] - 1
+            if left:
+                self._repeats[digest] = left
+            else:
+                del self._repeats[digest]
         for table in (self._table, *self._older):
             if discarded is not None:
                 self._discard(table, digest, destination, discarded, left)
@@ -386,6 +419,46 @@ class DuplicateMemory:
         elif not left:
             state = _settled(state)
         table.update(digest, state=state, name=name, final=LAST_STATE)
+
+    def reopen(self, digest: bytes) -> None:
+        """An indication is offered again to targets that missed it: it is pending until
+        :meth:`conclude`, or until what :meth:`follow` follows is settled."""
+        for table in (self._table, *self._older):
+            found = table.find(digest)
+            if found is not None and found[1] >= _DISCARDED:
+                _, state, name = found
+                how = (state - _DISCARDED) % len(_HOW)
+                state += (_OTHERS_PENDING if how == _GONE else _SOME_DELIVERED) - how
+                table.update(digest, state=state, name=name, final=LAST_STATE)
+
+    def follow(self, indication: Indication, digest: bytes) -> None:
+        """See ``Identities``."""
+        if digest not in self._repeats:
+            original = self.find(digest)
+            if original is None or original.pending or original.reason is None:
+                return
+            self.reopen(digest)
+        self._repeats[digest] = self._repeats.get(digest, 0) + 1
+        indication.digest, indication.trackers = digest, (self,)
+
+    def conclude(self, digest: bytes, original: Original) -> None:
+        """The result of what was reopened; a target has it in any case."""
+        is_another = False
+        for table in (self._table, *self._older):
+            found = table.find(digest)
+            if found is None:
+                continue
+            state, name = _DELIVERED, 0
+            if original.reason is not None and original.destination is not None:
+                state = _discarded(original.reason, _DELIVERED_ELSEWHERE)
+                name = self._index_of(original.destination)
+            if found[1] >= _DISCARDED and (found[1] - _DISCARDED) % len(_HOW) == _SOME_DELIVERED:
+                table.update(digest, state=state, name=name, final=LAST_STATE)
+            else:
+                # Its identity had expired, and was accepted anew.
+                is_another = True
+        for waiter in () if is_another else self._waiters.pop(digest, ()):
+            waiter.original_settled(digest, original)
 
     def _index_of(self, destination: str) -> int:
         index = self._indices.get(destination)

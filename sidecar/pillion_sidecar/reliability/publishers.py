@@ -1,23 +1,27 @@
-"""Publishers' counts by destination and the barrier for ``/v1/flush``, and the faults for
-``/v1/faults``. Bounded: the least recently used publisher is dropped, preferably one with nothing
-pending."""
+"""Publishers' counts by destination, and the barrier for ``/v1/flush``. Bounded: the least recently
+used publisher is dropped, preferably one with nothing pending."""
 
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
+from typing import NamedTuple, Protocol
 
 from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.history.outcome import Outcome, repeated_fault
 from pillion_sidecar.indication import DiscardReason, Indication, Target, Unreached
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 from pillion_sidecar.reliability.identity import identity_digest
-from pillion_sidecar.reliability.receipts import Fault, FaultLog, Faults, Signal, key_of
+from pillion_sidecar.reliability.receipts import Signal, key_of
 
 MAXIMUM_PUBLISHERS = 10_000
 #: Discards remembered, for all publishers together, to prevent double counting.
 MAXIMUM_DISCARDS = 20_000
 #: How many of the least recently used are checked for pending indications.
 _ASKED = 16
+#: Milliseconds since the epoch: the end of the year 9999.
+_LAST_SINCE = 253_402_300_799_999
 
 
 class DestinationCounts:
@@ -71,6 +75,9 @@ class CountedDiscards:
         self._keep(key, destination)
         return True
 
+    def is_own(self, publisher: int, digest: bytes) -> bool:
+        return self._destinations.get((publisher, digest), "") is None
+
     def _keep(self, key: tuple[int, bytes], destination: str | None) -> None:
         self._destinations[key] = destination
         if len(self._destinations) > self._maximum:
@@ -87,12 +94,13 @@ class Publisher:
         memory: DuplicateMemory,
         timers: Timers,
         discards: CountedDiscards | None = None,
-        faults: Faults | None = None,
         number: int = 0,
         instance: str = "",
         since: float = 0.0,
+        repeated: Callable[[str, DiscardReason], None] | None = None,
     ) -> None:
-        """``number`` is unique among those that share ``discards`` and ``faults``."""
+        """``number`` is unique among those that share ``discards``. ``repeated`` is told of the
+        destination and the reason for which the original of a duplicate was discarded."""
         #: Changes after a restart, and after it was dropped. Counts begin at ``since``, seconds
         #: since the epoch.
         self.instance = instance
@@ -100,7 +108,7 @@ class Publisher:
         self.destinations: dict[str, DestinationCounts] = {}
         #: Indications without listener, by reason.
         self.unreached_indications: Counter[Unreached] = Counter()
-        self.faults = FaultLog(Faults() if faults is None else faults, number)
+        self._tell_repeated = repeated
         self._discards = CountedDiscards() if discards is None else discards
         self._number = number
         self._memory = memory
@@ -146,7 +154,6 @@ class Publisher:
         for digest in self._originals:
             self._memory.stop_waiting(digest, self)
         self._originals.clear()
-        self.faults.close()
 
     # Follower.
 
@@ -190,7 +197,9 @@ class Publisher:
             counts.delivered += 1
         elif self._is_new(indication, destination):
             counts.discarded[discarded] += 1
-            self.faults.add(Fault.of(indication, destination, discarded))
+            if discarded is DiscardReason.DAMAGED and self._tell_repeated is not None:
+                # Its record, which has the publisher, cannot be read.
+                self._tell_repeated(destination, discarded)
         self._less_pending(destination)
         if indication is self._offered:
             self._settled_early += 1
@@ -224,7 +233,12 @@ class Publisher:
             return
         if self._discards.repeated(self._number, digest, destination):
             self._counts(destination).discarded[reason] += 1
-            self.faults.add(Fault(destination=destination, reason=reason, is_of_duplicate=True))
+            # Later: it may be the publisher's own, whose discard is told in this same turn.
+            self._timers.call_later(0, partial(self._repeat, digest, destination, reason))
+
+    def _repeat(self, digest: bytes, destination: str, reason: DiscardReason) -> None:
+        if self._tell_repeated is not None and not self._discards.is_own(self._number, digest):
+            self._tell_repeated(destination, reason)
 
     def _counts(self, destination: str) -> DestinationCounts:
         counts = self.destinations.get(destination)
@@ -241,6 +255,38 @@ class Publisher:
                 barrier.check()
 
 
+class Instance(NamedTuple):
+    """The name of a deliverer's record of a publisher, as it is given to that publisher."""
+
+    #: The ID of the history, and the number of its last outcome before the record began.
+    history: str
+    after: int = 0
+    #: Seconds since the epoch.
+    since: float | None = None
+
+    @classmethod
+    def read(cls, text: str) -> "Instance":
+        """What is no such name is taken for the ID of a history."""
+        history, *rest = text.split(".")
+        if len(rest) != 3 or not all(one.isascii() and one.isdecimal() for one in rest[:2]):
+            return cls(text)
+        after, since = (int(one[:20]) for one in rest[:2])
+        return cls(history, after, since / 1000) if since <= _LAST_SINCE else cls(text)
+
+
+class FaultNotes(Protocol):
+    """The history, as far as publishers need it."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def last(self) -> int:
+        """The number of the last outcome."""
+
+    def add(self, outcome: Outcome) -> None: ...
+
+
 class Publishers:
     """By the ID that they give (``Pillion-Publisher``)."""
 
@@ -250,16 +296,17 @@ class Publishers:
         memory: DuplicateMemory,
         timers: Timers,
         clock: Clock,
+        history: FaultNotes,
         maximum: int = MAXIMUM_PUBLISHERS,
     ) -> None:
         self._clock = clock
+        self._history = history
         self._run = secrets.token_urlsafe(9)
         self._memory = memory
         self._timers = timers
         self._maximum = maximum
         self._publishers: OrderedDict[str, Publisher] = OrderedDict()
         self._discards = CountedDiscards()
-        self._faults = Faults()
         self._numbers = count(1)
 
     def __len__(self) -> int:
@@ -277,18 +324,25 @@ class Publishers:
         if publisher is None:
             if len(self._publishers) >= self._maximum:
                 self._make_room()
-            number = next(self._numbers)
+            number, since = next(self._numbers), self._clock.time()
             publisher = Publisher(
                 memory=self._memory,
                 timers=self._timers,
                 discards=self._discards,
-                faults=self._faults,
                 number=number,
-                instance=f"{self._run}.{number}",
-                since=self._clock.time(),
+                instance=f"{self._history.id}.{self._history.last}.{int(since * 1000)}"
+                f".{self._run}{number}",
+                since=since,
+                repeated=partial(self._note_fault, publisher_id),
             )
             self._publishers[publisher_id] = publisher
         return publisher
+
+    def _note_fault(self, publisher_id: str, destination: str, reason: DiscardReason) -> None:
+        note = repeated_fault(
+            publisher_id, destination=destination, reason=reason.value, at=self._clock.time()
+        )
+        self._history.add(note)
 
     def _make_room(self) -> None:
         # There are at least as many as may be kept, so the loop always finds one.

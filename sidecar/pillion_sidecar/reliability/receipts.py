@@ -1,24 +1,26 @@
-"""Receipts by request and line (S1.9), and the faults. Bounded."""
+"""Receipts by request and line (S1.9). Bounded."""
 
 import asyncio
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.indication import DiscardReason, Indication, Target, Tracker, Unreached
+from pillion_sidecar.indication import (
+    DiscardReason,
+    GroupMember,
+    Indication,
+    Target,
+    Tracker,
+    Unreached,
+)
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 from pillion_sidecar.wire.submission import DiscardedLine
 
 MAXIMUM_RECEIPTS = 10_000
 MAXIMUM_DISCARDS_DETAILED = 10_000
-#: Faults kept for one publisher, and for all together.
-MAXIMUM_FAULTS = 5_000
-MAXIMUM_FAULTS_OF_ALL = 50_000
-#: Characters of a text that a fault repeats.
-_MAXIMUM_TEXT = 1024
 
 
 def key_of(indication: Indication) -> int | bytes:
@@ -95,6 +97,48 @@ def _wake(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
+class GroupPlace(NamedTuple):
+    """A place in a message group, which a member keeps when it gets another id."""
+
+    source: str | None
+    group: str
+    sequence: int
+
+    @classmethod
+    def of(cls, member: GroupMember, indication: Indication) -> Self:
+        return cls(indication.source, indication.group or "", member.sequence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingLines:
+    """Lines by key: see :func:`key_of`."""
+
+    lines: Mapping[int | bytes, int]
+    #: Unsettled targets, where they are or were several.
+    targets: Mapping[int | bytes, int]
+    places: Mapping[int | bytes, GroupPlace]
+    #: Lines that were discarded at a target.
+    failed: Set[int | bytes]
+    #: Lines by the digests of the pending originals that they repeat.
+    originals: Mapping[bytes, tuple[int, ...]]
+
+
+class ReceiptView(Protocol):
+    """What is told of a receipt, of this run or of an earlier one."""
+
+    id: str
+    delivered: int
+    unreached_lines: Counter[Unreached]
+    discarded: list[DiscardedLine]
+    discarded_beyond: int
+    is_for_durable: bool
+    secured: Signal
+    settled_all: Signal
+
+    @property
+    def pending(self) -> int: ...
+
+
 class Receipt:
     """The results of a request's lines and of its duplicates' originals. A line is pending until
     all its targets are settled, delivered once all have it, discarded as soon as one is: it may be
@@ -122,7 +166,11 @@ class Receipt:
         self._lines: dict[int | bytes, int] = {}
         # The line being offered: it has no id before it is taken.
         self._offered: Indication | None = None
-        self._offered_line = 0
+        self._offered_line = self._offered_targets = 0
+        # Unsettled targets of the lines that have or had several, and the places of members of
+        # groups: what a note of the receipt needs beside the lines.
+        self._targets: dict[int | bytes, int] = {}
+        self._places: dict[int | bytes, GroupPlace] = {}
         self._failed: set[int | bytes] = set()
         self._originals: dict[bytes, list[int]] = {}
         self._waiting_originals = 0
@@ -144,8 +192,22 @@ class Receipt:
         self._originals.clear()
         self._waiting_originals = 0
         self._lines.clear()
+        self._targets.clear()
+        self._places.clear()
         self._failed.clear()
         self._offered = None
+
+    def pending_lines(self) -> PendingLines:
+        """Return a copy of what is pending: of the lines of a request that has been read."""
+        if self._offered is not None:
+            self._note_offered(self._offered)
+        return PendingLines(
+            lines=dict(self._lines),
+            targets=dict(self._targets),
+            places=dict(self._places),
+            failed=frozenset(self._failed),
+            originals={digest: tuple(lines) for digest, lines in self._originals.items()},
+        )
 
     # Follower.
 
@@ -154,7 +216,7 @@ class Receipt:
             self._note_offered(self._offered)
         if targets:
             self._offered = indication
-            self._offered_line = line
+            self._offered_line, self._offered_targets = line, len(targets)
 
     def unreached(self, reason: Unreached) -> None:
         self.unreached_lines[reason] += 1
@@ -164,19 +226,31 @@ class Receipt:
 
     def _note_offered(self, indication: Indication) -> None:
         self._offered = None
-        self._lines[key_of(indication)] = self._offered_line
+        key = key_of(indication)
+        self._lines[key] = self._offered_line
+        if self._offered_targets != 1:
+            self._targets[key] = self._offered_targets
+        if indication.member is not None:
+            self._places[key] = GroupPlace.of(indication.member, indication)
+
+    def _forget(self, key: int | bytes) -> int | None:
+        self._targets.pop(key, None)
+        self._places.pop(key, None)
+        return self._lines.pop(key, None)
 
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
         if self._offered is indication:
             self._note_offered(indication)
-        self._lines.pop(key_of(indication), None)
+        self._forget(key_of(indication))
         self._failed.discard(key_of(indication))
 
     def reduced(self, indication: Indication, targets: Sequence[Target]) -> None:
         if self._offered is indication:
             self._note_offered(indication)
         key = key_of(indication)
-        if not indication.unsettled and self._lines.pop(key, None) is not None:
+        if indication.unsettled:
+            self._targets[key] = indication.unsettled
+        elif self._forget(key) is not None:
             if key in self._failed:
                 self._failed.remove(key)
             else:
@@ -208,8 +282,12 @@ class Receipt:
         if discarded is not None:
             self._failed.add(key)
             self._discard(DiscardedLine(line, destination, discarded))
-        if not indication.unsettled:
+        if indication.unsettled:
+            self._targets[key] = indication.unsettled
+        else:
             del self._lines[key]
+            if self._targets or self._places:
+                self._forget(key)
             if key in self._failed:
                 self._failed.remove(key)
             else:
@@ -262,103 +340,3 @@ class Receipts:
         """Return a receipt of a publisher of ``namespace``, or None."""
         receipt = self._receipts.get(receipt_id)
         return receipt if receipt is not None and receipt.namespace == namespace else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """One target of an accepted indication was discarded."""
-
-    destination: str
-    reason: DiscardReason
-    source: str | None = None
-    #: IndicationIdentifier.
-    identifier: str | None = None
-    group: str | None = None
-    #: The group sequence.
-    sequence: int | None = None
-    #: The original of a duplicate, from another publisher: only its end is known.
-    is_of_duplicate: bool = False
-
-    @classmethod
-    def of(cls, indication: Indication, destination: str, reason: DiscardReason) -> Self:
-        member = indication.member
-        return cls(
-            destination=destination,
-            reason=reason,
-            source=_shortened(indication.source),
-            identifier=_shortened(indication.identifier),
-            group=_shortened(indication.group),
-            sequence=None if member is None else member.sequence,
-        )
-
-
-def _shortened(text: str | None) -> str | None:
-    return text if text is None else text[:_MAXIMUM_TEXT]
-
-
-class Faults:
-    """The faults of all publishers in order, for polling senders (S1.4, S1.9). Bounded per
-    publisher and in total; the oldest are dropped, and publishers see how many."""
-
-    def __init__(
-        self, *, maximum: int = MAXIMUM_FAULTS, maximum_of_all: int = MAXIMUM_FAULTS_OF_ALL
-    ) -> None:
-        self._maximum = maximum
-        self._maximum_of_all = maximum_of_all
-        # By publisher and fault number.
-        self._logs: OrderedDict[tuple[int, int], FaultLog] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._logs)
-
-    def added(self, log: "FaultLog", number: int) -> None:
-        """Drop the oldest fault of the log, or of all, beyond the limits."""
-        if len(log) > self._maximum:
-            del self._logs[log.publisher, log.drop_oldest()]
-        self._logs[log.publisher, number] = log
-        if len(self._logs) > self._maximum_of_all:
-            (_, oldest), other = self._logs.popitem(last=False)
-            assert other.drop_oldest() == oldest
-
-    def removed(self, log: "FaultLog", numbers: range) -> None:
-        for number in numbers:
-            del self._logs[log.publisher, number]
-
-
-class FaultLog:
-    """The faults of one publisher, numbered from 1."""
-
-    def __init__(self, faults: Faults, publisher: int) -> None:
-        #: Unique among those that share ``faults``.
-        self.publisher = publisher
-        self._all = faults
-        self._faults: OrderedDict[int, Fault] = OrderedDict()
-        #: Number of the last fault; 0 before the first.
-        self.last = 0
-
-    def __len__(self) -> int:
-        return len(self._faults)
-
-    def add(self, fault: Fault) -> None:
-        self.last += 1
-        self._faults[self.last] = fault
-        self._all.added(self, self.last)
-
-    def drop_oldest(self) -> int:
-        """Drop the oldest; return its number."""
-        return self._faults.popitem(last=False)[0]
-
-    def after(self, number: int, *, limit: int) -> list[tuple[int, Fault]]:
-        """Return at most ``limit`` faults after a number, each with its own."""
-        first = max(number, self.last - len(self._faults)) + 1
-        return [
-            (at, self._faults[at]) for at in range(first, min(self.last, first + limit - 1) + 1)
-        ]
-
-    def dropped_after(self, number: int) -> int:
-        """Return how many faults after a number were dropped."""
-        return max(0, self.last - len(self._faults) - number)
-
-    def close(self) -> None:
-        self._all.removed(self, range(self.last - len(self._faults) + 1, self.last + 1))
-        self._faults.clear()

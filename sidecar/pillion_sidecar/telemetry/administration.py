@@ -4,10 +4,8 @@
 import asyncio
 import heapq
 import hmac
-import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -15,8 +13,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 from aiohttp import web
+from msgspec import UNSET
 
-from pillion_sidecar.clock import Clock
+from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.connections import ended_with_client
@@ -24,20 +23,32 @@ from pillion_sidecar.delivery.entries import Subscription
 from pillion_sidecar.delivery.handler import DeliveryOutcome, Hold
 from pillion_sidecar.delivery.health import AttemptRecord
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.retry import first_loss_due
+from pillion_sidecar.delivery.redrive import Redriver
+from pillion_sidecar.delivery.retry import (
+    first_loss_due,
+    full_due,
+    limited_until,
+    next_attempt_at,
+    slow_since,
+)
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.filewatch import Unusable, read_bounded
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.http_errors import (
     MOST_SHOWN,
     OriginPolicy,
     ParameterError,
     check_names,
     refuse,
-    suggest,
 )
-from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.discards import DiscardRecorder
-from pillion_sidecar.journal.ports import Discard, DiscardQuery
+from pillion_sidecar.telemetry.outcomes import (
+    DISCARD_PARAMETERS,
+    OUTCOME_PARAMETERS,
+    REDRIVE_PARAMETERS,
+    OutcomeRoutes,
+)
+from pillion_sidecar.telemetry.parameters import limit_of, seconds
+from pillion_sidecar.wire.outcomes import HISTORY_HEADER
 from pillion_sidecar.wire.queues import (
     MOST_ENTRIES,
     AttemptStatus,
@@ -48,6 +59,9 @@ from pillion_sidecar.wire.queues import (
     QueueDetails,
     QueuePage,
     QueueStatus,
+    RateLimitStatus,
+    ReplayPage,
+    ReplayStatus,
     RetryStatus,
     SubscriptionEnd,
     written,
@@ -58,14 +72,9 @@ DEFAULT_LIMIT = 500
 MAXIMUM_LIMIT = MOST_ENTRIES
 #: Default and maximum seconds of ``POST /drain``.
 DEFAULT_DRAIN_TIMEOUT = 20.0
-#: Default and maximum.
-DEFAULT_DISCARDS = 1000
-MAXIMUM_DISCARDS = 10_000
-DISCARD_PARAMETERS = ("destination", "limit", "reason", "since")
 MAXIMUM_DRAIN_TIMEOUT = 3600.0
 #: Concurrent ``POST /drain`` requests.
 MOST_DRAINING = 16
-_REASONS = frozenset(reason.value for reason in DiscardReason)
 #: Speeds up delivery for at most so many seconds; returns the number still pending.
 Drain: TypeAlias = Callable[[float], Awaitable[int]]
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -76,6 +85,7 @@ MOST_TOKEN_BYTES = 4096
 class Administration:
     delivery: DeliveryService
     clock: Clock
+    timers: Timers
     #: The revision in force; None before the first.
     revision: Callable[[], str | None]
     durability: Callable[[], Durability]
@@ -84,23 +94,36 @@ class Administration:
     drain: Drain
     #: Checks requests of web pages; None: tokens are required.
     origins: OriginPolicy | None = None
-    #: None: discards are not recorded.
-    discards: DiscardRecorder | None = None
+    history: History
+    redriver: Redriver
+    #: How far each replay is.
+    replays: Callable[[], list[ReplayStatus]] = list
 
 
 def add_administration_routes(app: web.Application, administration: Administration) -> None:
-    """Mount ``/v1/queues``, ``/v1/discards`` and ``/drain``."""
+    """Mount ``/v1/queues``, ``/v1/outcomes``, ``/v1/discards``, ``/v1/replays`` and ``/drain``."""
     routes = _Routes(administration)
-    guarded = partial(_guarded, administration.origins)
+    guarded = partial(guarded_route, administration.origins)
     app.router.add_get("/v1/queues", guarded(routes.list_queues, "after", "limit"))
     app.router.add_get("/v1/queues/{name}", guarded(routes.show_queue))
+    app.router.add_post("/v1/queues/{name}/retry", guarded(routes.retry))
     app.router.add_post("/v1/queues/{name}/skip", guarded(routes.skip))
     app.router.add_post("/v1/queues/{name}/purge", guarded(routes.purge))
-    app.router.add_get("/v1/discards", guarded(routes.list_discards, *DISCARD_PARAMETERS))
+    outcomes = OutcomeRoutes(
+        administration.history,
+        clock=administration.clock,
+        timers=administration.timers,
+        redriver=administration.redriver,
+        unknown=routes.unknown,
+    )
+    app.router.add_get("/v1/outcomes", guarded(outcomes.list_outcomes, *OUTCOME_PARAMETERS))
+    app.router.add_post("/v1/outcomes/redrive", guarded(outcomes.redrive, *REDRIVE_PARAMETERS))
+    app.router.add_get("/v1/discards", guarded(outcomes.list_discards, *DISCARD_PARAMETERS))
+    app.router.add_get("/v1/replays", guarded(routes.list_replays))
     app.router.add_post("/drain", guarded(routes.drain, "timeout"))
 
 
-def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -> Handler:
+def guarded_route(origins: OriginPolicy | None, handler: Handler, *parameters: str) -> Handler:
     """Answer 403 to a web page of another origin, and 400 to unknown query parameters: a purge that
     ignored one would discard too much."""
 
@@ -115,8 +138,9 @@ def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -
             return refuse(400, str(error))
         except web.HTTPError as error:
             answer = refuse(error.status, error.text or error.reason)
-            if "Retry-After" in error.headers:
-                answer.headers["Retry-After"] = error.headers["Retry-After"]
+            for name in ("Retry-After", HISTORY_HEADER):
+                if name in error.headers:
+                    answer.headers[name] = error.headers[name]
             return answer
 
     return answer
@@ -125,7 +149,7 @@ def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -
 def list_queues(request: web.Request, administration: Administration) -> web.Response:
     """Return a page of queues by name; ``next`` is the next page's ``after``. A draining queue and
     its successor stay on one page, which may exceed ``limit``."""
-    limit = _limit(request, default=DEFAULT_LIMIT, most=MAXIMUM_LIMIT)
+    limit = limit_of(request, default=DEFAULT_LIMIT, most=MAXIMUM_LIMIT)
     after = request.query.get("after", "")
     delivery, clock = administration.delivery, administration.clock
     wanted = [queue for queue in delivery.all_queues() if queue.name > after]
@@ -148,6 +172,7 @@ def list_queues(request: web.Request, administration: Administration) -> web.Res
             ended_subscriptions=[subscription_end(one) for one in ended[:MOST_ENTRIES]],
             ended_subscriptions_count=len(ended),
             kept_filters=[KeptFilter(name=name, problem=problem) for name, problem in kept],
+            replays=administration.replays() or UNSET,
         )
     return web.json_response(written(answer))
 
@@ -163,14 +188,20 @@ class _Routes:
         self._clock = administration.clock
         self._drain = administration.drain
         self._draining = 0
-        self._reading = asyncio.Lock()
 
     async def list_queues(self, request: web.Request) -> web.Response:
         return list_queues(request, self._administration)
 
+    async def list_replays(self, _: web.Request) -> web.Response:
+        return web.json_response(written(ReplayPage(replays=self._administration.replays())))
+
     async def show_queue(self, request: web.Request) -> web.Response:
         details = queue_details(self._found(request), clock=self._clock)
         return web.json_response(written(details))
+
+    async def retry(self, request: web.Request) -> web.Response:
+        name = self._found(request).name
+        return web.json_response({"name": name, "retried": self._delivery.retry(name)})
 
     async def skip(self, request: web.Request) -> web.Response:
         queue = self._found(request)
@@ -188,34 +219,9 @@ class _Routes:
         name = self._found(request).name
         return web.json_response({"name": name, "discarded": self._delivery.purge(name) or 0})
 
-    async def list_discards(self, request: web.Request) -> web.Response:
-        finder = self._administration.discards
-        limit = _limit(request, default=DEFAULT_DISCARDS, most=MAXIMUM_DISCARDS)
-        destination = request.query.get("destination")
-        query = DiscardQuery(
-            destination=destination,
-            reason=_reason(request),
-            since=_since(request),
-        )
-        found: Sequence[Discard] = ()
-        if finder is not None:
-            # One at a time: a query may read for a while.
-            async with self._reading:
-                found = await asyncio.to_thread(finder.find(query, limit=limit))
-        # A removed destination has no queue, but may have discards.
-        if destination is not None and not found and self._delivery.queue(destination) is None:
-            raise self._unknown(destination)
-        document = {
-            "discards": list(found),
-            "unlisted": 0 if finder is None else finder.unlisted,
-        }
-        return web.Response(
-            body=msgspec.json.encode(document), content_type="application/json", charset="utf-8"
-        )
-
     async def drain(self, request: web.Request) -> web.Response:
         """Speed up delivery; answer 200 if nothing is pending, 202 after the time-out."""
-        timeout = _timeout(request)
+        timeout = seconds(request, "timeout", MAXIMUM_DRAIN_TIMEOUT, default=DEFAULT_DRAIN_TIMEOUT)
         if self._draining >= MOST_DRAINING:
             raise web.HTTPServiceUnavailable(
                 text=f"{MOST_DRAINING} requests wait for the drain already",
@@ -246,62 +252,20 @@ class _Routes:
             raise self._unknown(name)
         return queue
 
+    def unknown(self, name: str) -> web.HTTPNotFound | None:
+        """Return the error for a destination without a queue; None if it has one."""
+        return None if self._delivery.queue(name) is not None else self._unknown(name)
+
     def _unknown(self, name: str) -> web.HTTPNotFound:
-        # Not the names of all: there may be thousands.
-        names = [queue.name for queue in self._delivery.all_queues()]
-        near = get_close_matches(name[:MOST_SHOWN], names, n=1)
-        remedy = f"did you mean {near[0]}?" if near else "GET /v1/queues lists them"
-        text = f"no destination queue named {name[:MOST_SHOWN]!r}; {remedy}"
-        return web.HTTPNotFound(text=text)
+        return unknown_queue(name, [queue.name for queue in self._delivery.all_queues()])
 
 
-def _reason(request: web.Request) -> str | None:
-    text = request.query.get("reason")
-    if text is not None and text not in _REASONS:
-        raise web.HTTPBadRequest(
-            text=f"reason={text[:40]!r} is no reason of a discard; {suggest(text, _REASONS)}"
-        )
-    return text
-
-
-def _since(request: web.Request) -> datetime | None:
-    text = request.query.get("since")
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise web.HTTPBadRequest(
-            text=f"since={text!r} is no time; write RFC 3339, as in 2026-11-22T09:30:00Z"
-        )
-    return moment
-
-
-def _limit(request: web.Request, *, default: int, most: int) -> int:
-    text = request.query.get("limit")
-    if text is None:
-        return default
-    # Longer is above the maximum, and int() of a very long text is slow.
-    if not (text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most):
-        raise web.HTTPBadRequest(text=f"limit={text!r:.40}: give a whole number from 1 to {most}")
-    return int(text)
-
-
-def _timeout(request: web.Request) -> float:
-    text = request.query.get("timeout")
-    if text is None:
-        return DEFAULT_DRAIN_TIMEOUT
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= MAXIMUM_DRAIN_TIMEOUT:
-        raise web.HTTPBadRequest(
-            text=f"timeout={text!r:.40}: give seconds from 0 to {MAXIMUM_DRAIN_TIMEOUT:g}"
-        )
-    return value
+def unknown_queue(name: str, known: Collection[str]) -> web.HTTPNotFound:
+    # Not the names of all: there may be thousands.
+    near = get_close_matches(name[:MOST_SHOWN], known, n=1)
+    remedy = f"did you mean {near[0]}?" if near else "GET /v1/queues lists them"
+    text = f"no destination queue named {name[:MOST_SHOWN]!r}; {remedy}"
+    return web.HTTPNotFound(text=text)
 
 
 class TokenFile:
@@ -356,13 +320,15 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
     epoch = clock.time() - now
     health, statistics = queue.health, queue.statistics
     accepted_at = queue.oldest_accepted_at
+    rates = queue.throughput.rates(now)
     return QueueStatus(
         name=queue.name,
         uid=queue.uid,
         protocol=queue.protocol,
         relay_to=queue.relay_to,
         suspended=queue.suspended,
-        hold=_hold(health.hold, epoch),
+        hold=_hold(health.hold if health.is_held else None, epoch),
+        pause=_hold(health.hold if health.is_paused else None, epoch),
         draining=queue.draining,
         depth=queue.depth,
         held=queue.held,
@@ -382,7 +348,12 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
         last_success_time=_moment(statistics.last_success_at, epoch),
         last_result=_outcome(statistics.last_outcome),
         failing_since=_moment(health.failing_since, epoch),
-        next_attempt_time=_moment(health.next_attempt_at, epoch),
+        slow_since=_moment(slow_since(queue), epoch),
+        accepted_per_second=round(rates.accepted, 3),
+        delivered_per_second=round(rates.delivered, 3),
+        full_time=_moment(full_due(queue, now), epoch),
+        next_attempt_time=_moment(next_attempt_at(queue, now), epoch),
+        rate_limit=_rate_limit(queue, now),
         first_loss_due_time=_moment(first_loss_due(queue, now), epoch),
         sequence_context=queue.sequence_context,
         next_sequence_number=queue.next_sequence_number,
@@ -402,6 +373,7 @@ def queue_details(queue: DestinationQueue, *, clock: Clock) -> QueueDetails:
             maximum_interval_seconds=retry.maximum_interval_seconds,
             jitter_percent=round(retry.jitter * 100),
         ),
+        front_identifiers=queue.front_identifiers,
         attempts=[_attempt(record) for record in reversed(queue.statistics.recent)],
     )
 
@@ -440,7 +412,24 @@ def _hold(hold: Hold | None, epoch: float) -> HoldStatus | None:
     return HoldStatus(cause=hold.cause.value, message=hold.message, since=since)
 
 
+def _rate_limit(queue: DestinationQueue, now: float) -> RateLimitStatus | None:
+    pace, due = queue.pace, queue.health.next_attempt_at
+    if pace is None:
+        return None
+    limited = limited_until(queue, now)
+    return RateLimitStatus(
+        per_second=pace.per_second,
+        burst=pace.burst,
+        limiting=limited is not None and (due is None or limited > due),
+    )
+
+
 def _outcome(outcome: DeliveryOutcome | None) -> OutcomeStatus | None:
     if outcome is None:
         return None
-    return OutcomeStatus(result=outcome.result.value, detail=outcome.detail, status=outcome.status)
+    return OutcomeStatus(
+        result=outcome.result.value,
+        cause=outcome.failure_cause,
+        detail=outcome.detail,
+        status=outcome.status,
+    )

@@ -4,6 +4,7 @@ Prometheus."""
 
 from functools import partial
 
+from pillion_sidecar.delivery.handler import FailureCause
 from pillion_sidecar.telemetry.exposition import Metric, MetricType
 
 METRICS: list[Metric] = []
@@ -57,9 +58,21 @@ SUSPENDED = _gauge(
 HELD = _gauge(
     "pillion_destination_held",
     "1 for each held destination, by cause: invalid-destination, unsupported-protocol, "
-    "invalid-credentials, invalid-certificates, refused-address; absent for all others. Its "
-    "indications wait and are not discarded.",
+    "invalid-credentials, invalid-certificates, refused-address, disabled; absent for all others. "
+    "Its indications wait and are not discarded.",
     ("destination", "cause"),
+)
+PAUSED = _gauge(
+    "pillion_destination_paused",
+    "1 for each paused destination, by cause: refused-credentials, response-policy, "
+    "circuit-breaker; absent for all others. Only its oldest indication is tried, now and then.",
+    ("destination", "cause"),
+)
+RATE_LIMITED = _counter(
+    "pillion_destination_rate_limited_seconds_total",
+    "Seconds in which indications waited for the destination's rateLimit alone; absent without a "
+    "limit.",
+    _DESTINATION,
 )
 RELAYED = _gauge(
     "pillion_destination_relayed",
@@ -69,7 +82,8 @@ RELAYED = _gauge(
 )
 NEXT_ATTEMPT = _gauge(
     "pillion_destination_next_attempt_timestamp_seconds",
-    "When the next retry is due, seconds since the epoch; absent while none is scheduled.",
+    "When the next attempt is due that waits for a retry or for rateLimit, seconds since the "
+    "epoch; absent while none waits.",
     _DESTINATION,
 )
 LAST_SUCCESS = _gauge(
@@ -77,23 +91,41 @@ LAST_SUCCESS = _gauge(
     "When an indication was last delivered, seconds since the epoch; absent before the first.",
     _DESTINATION,
 )
+FAILING = _gauge(
+    "pillion_destination_failing",
+    "1 for each destination whose last attempts have failed, by the cause of the last one: "
+    f"{', '.join(FailureCause)}; absent for all others.",
+    ("destination", "cause"),
+)
 FAILING_SINCE = _gauge(
     "pillion_destination_failing_since_timestamp_seconds",
     "When the first attempt since the last success failed, seconds since the epoch; absent while "
     "the destination does not fail.",
     _DESTINATION,
 )
+SLOW_SINCE = _gauge(
+    "pillion_destination_slow_since_timestamp_seconds",
+    "Since when deliveries have been late (10 seconds after acceptance) and fewer than arrivals, "
+    "seconds since the epoch; absent while the destination keeps up, and while nothing is "
+    "delivered.",
+    _DESTINATION,
+)
 FIRST_LOSS_DUE = _gauge(
     "pillion_queue_first_loss_due_timestamp_seconds",
-    "When the first pending indication is discarded if no delivery succeeds, seconds since the "
-    "epoch; absent while no discard is due. The size limit of the journal does not count, and "
-    "may be reached earlier.",
+    "When the first pending indication is discarded at the present rates, or, if nothing is "
+    "delivered now, if no delivery succeeds; seconds since the epoch; absent while no discard is "
+    "due. The size limit of the journal does not count, and may be reached earlier.",
     _DESTINATION,
 )
 ATTEMPTS = _counter(
     "pillion_delivery_attempts_total",
     "Delivery attempts, by result: success, error, fatal-error, post-delivery-error.",
     ("destination", "result"),
+)
+QUEUED = _counter(
+    "pillion_indications_queued_total",
+    "Indications accepted for the destination, in each deliverer that they pass.",
+    _DESTINATION,
 )
 DELIVERED = _counter("pillion_indications_delivered_total", "Indications delivered.", _DESTINATION)
 SUPPRESSED = _counter(
@@ -110,6 +142,18 @@ DISCARDED = _counter(
     "pillion_indications_discarded_total",
     "Accepted indications that were discarded undelivered, by reason.",
     ("destination", "reason"),
+)
+ATTEMPT_SECONDS = _counter(
+    "pillion_destination_attempt_seconds_total",
+    "Seconds that the attempts at a destination have taken, for all results. Its rate by that of "
+    "pillion_delivery_attempts_total is their average.",
+    _DESTINATION,
+)
+DEAD_LETTERS = _counter(
+    "pillion_dead_letters_total",
+    "Discarded indications that were handed to the destination in deadLetterRef: taken, or refused "
+    "there. destination is the one that discarded them; absent without a deadLetterRef.",
+    ("destination", "result"),
 )
 #: Seconds. An attempt lasts at most its destination's time-out, by default 30 s.
 ATTEMPT_DURATION = _histogram(
@@ -130,6 +174,11 @@ INTAKE = _counter(
     "Indications that publishers sent, by kind (json, ndjson, cloudevents, cim-xml, relay) and "
     "outcome: accepted, duplicate, invalid, refused (for now).",
     ("kind", "outcome"),
+)
+BEYOND_LIMIT = _counter(
+    "pillion_intake_rate_limited_total",
+    "Indications that were refused for now because their publisher exceeded publisherRateLimit; "
+    "those behind them in their requests count too.",
 )
 UNREACHED = _counter(
     "pillion_indications_unreached_total",
@@ -217,6 +266,20 @@ JOURNAL_COMMIT_DURATION = _histogram(
     ("durability",),
     bounds=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5),
 )
+HISTORY_BYTES = _gauge(
+    "pillion_history_bytes",
+    "Bytes of the history: on the volume, or in memory without a folder.",
+)
+HISTORY_UNKEPT = _gauge(
+    "pillion_history_unkept_discards",
+    "Discards that the history has no more, over all runs: they were too old, it was full, or the "
+    "disk did not take them.",
+)
+REPLAYED = _counter(
+    "pillion_replayed_total",
+    "Indications of replays, by result: queued again, then delivered or discarded.",
+    ("result",),
+)
 CONFIGURATION = _gauge(
     "pillion_configuration_info",
     "1, labelled by the revision of the configuration in force; absent before the first.",
@@ -301,7 +364,13 @@ CERTIFICATE_READ = _gauge(
 LOG_RECORDS_DROPPED = _counter(
     "pillion_log_records_dropped_total",
     "Dropped log records: the reader or the log file was too slow, or failed. Discards among "
-    "them are still in the list of discards.",
+    "them are still in the history.",
+)
+SPANS = _counter(
+    "pillion_spans_total",
+    "Recorded spans, by result: exported, dropped (too many waited, or the collector did not take "
+    "them); absent without OTEL_EXPORTER_OTLP_ENDPOINT.",
+    ("result",),
 )
 START = _gauge(
     "pillion_start_timestamp_seconds",

@@ -44,6 +44,12 @@ EVENTS: tuple[Event, ...] = (
         "A configuration is invalid; the previous one, if any, stays in force.",
     ),
     Event(
+        "destination-tested",
+        "INFO",
+        "`pillion test` has sent a test indication to a destination, past its queue.",
+        ("destination", "identifier", "result", "detail", "seconds"),
+    ),
+    Event(
         "indications-unreached",
         "WARNING",
         "Accepted indications go to no listener: no subscription selects them (unrouted), or "
@@ -147,6 +153,14 @@ EVENTS: tuple[Event, ...] = (
         ("plugin", "destination", "count"),
     ),
     Event(
+        "dead-letter-refused",
+        "WARNING",
+        "What was discarded for a destination was not taken by the one in its deadLetterRef. The "
+        "history has it. The first is logged at once, later ones once a minute, with how many "
+        "there were since (count).",
+        ("destination", "dead_letter_destination", "count", "reason"),
+    ),
+    Event(
         "indication-discarded",
         "WARNING",
         "An accepted indication was discarded undelivered. At most 10 in 10 s are logged for a "
@@ -177,9 +191,63 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "discards-not-listed",
         "WARNING",
-        "The list of discards is full or cannot be written, for example on a full disk. What was "
-        "not written is retried.",
+        "The history is full or cannot be written, for example on a full disk; unlisted counts the "
+        "discards that it has no more. What was not written is retried.",
         ("unlisted",),
+    ),
+    Event(
+        "history-damaged",
+        "WARNING",
+        "Bytes of the history's files cannot be read, and the outcomes there are lost, at most "
+        "`discards` discards among them. The other outcomes stay. Logged at each start while the "
+        "file is there.",
+        ("file", "begin", "size", "discards"),
+    ),
+    Event(
+        "history-shortened",
+        "WARNING",
+        "The oldest outcomes were removed, since the disk is full.",
+    ),
+    Event(
+        "identities-forgotten",
+        "WARNING",
+        "The disk is full. After a restart, count settled indications are not recognized when they "
+        "are published again, and are delivered twice.",
+        ("count",),
+    ),
+    Event("replay-started", "INFO", "An IndicationReplay begins.", ("replay", "destination")),
+    Event(
+        "replay-complete",
+        "INFO",
+        "Everything that an IndicationReplay has queued is delivered or discarded.",
+        ("replay", "destination", "replayed", "delivered", "discarded", "left_out"),
+    ),
+    Event(
+        "replay-cancelled",
+        "INFO",
+        "The resource of an IndicationReplay was removed before it was complete. What it has "
+        "queued is still delivered.",
+        ("replay", "destination", "replayed"),
+    ),
+    Event(
+        "replay-failed",
+        "ERROR",
+        "An IndicationReplay has ended before it was complete; detail says why.",
+        ("replay", "destination", "detail", "replayed"),
+    ),
+    Event(
+        "history-handed-over",
+        "INFO",
+        "The gateway of `handOverTo` has the history of the ending deliverer: `count` outcomes, "
+        "`discards` of them discards.",
+        ("gateway", "count", "discards"),
+    ),
+    Event(
+        "history-not-handed-over",
+        "WARNING",
+        "The gateway of `handOverTo` did not get all of the history of the ending deliverer: "
+        "`count` outcomes are left, `discards` of them discards. Notes of redrives count, too.",
+        ("gateway", "count", "discards", "reason"),
     ),
     Event(
         "group-terminated",
@@ -205,7 +273,8 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "delivery-failing",
         "WARNING",
-        "A destination started to fail. Further failed attempts are counted, not logged.",
+        "A destination started to fail. Further failed attempts are counted, not logged. Logged at "
+        "most once a minute; a failure that lasts longer is logged then.",
         ("destination", "result", "detail", "status"),
     ),
     Event(
@@ -223,6 +292,21 @@ EVENTS: tuple[Event, ...] = (
         ("destination", "cause", "seconds", "depth"),
     ),
     Event(
+        "destination-paused",
+        "ERROR",
+        "A destination is paused: its listener refuses the credentials, a rule of responsePolicy "
+        "says so, or its circuit breaker is open. Only its oldest indication is tried, now and "
+        "then. Logged at the start and when the cause changes, at most once in 10 minutes.",
+        ("destination", "cause", "detail", "depth"),
+    ),
+    Event(
+        "destination-resumed",
+        "INFO",
+        "A paused destination resumed: its listener has accepted an indication, or its resource "
+        "has changed. Not logged if the pause was not.",
+        ("destination", "cause", "seconds", "depth"),
+    ),
+    Event(
         "attempt-failed",
         "ERROR",
         "A defect: the code or the library that delivers to a destination raised an exception. The "
@@ -233,7 +317,7 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "delivery-resumed",
         "INFO",
-        "A failing destination delivers again.",
+        "A failing destination delivers again. Not logged if the failure was not.",
         ("destination", "seconds", "depth"),
     ),
     Event(
@@ -249,9 +333,16 @@ EVENTS: tuple[Event, ...] = (
         ("receipt", "url", "reason"),
     ),
     Event(
+        "callbacks-not-resumed",
+        "WARNING",
+        "The history could not be read at the start, so callbacks of earlier runs may not be sent; "
+        "the publishers can still ask for the receipts.",
+    ),
+    Event(
         "callbacks-left-at-shutdown",
         "WARNING",
-        "Callbacks that were pending when the deliverer stopped.",
+        "Callbacks that were pending when the deliverer stopped. With durability Disk the next "
+        "start sends them.",
         ("count",),
     ),
     Event(
@@ -363,5 +454,19 @@ EVENTS: tuple[Event, ...] = (
         "The reader of the log is too slow: these records, by level, did not fit into its "
         "buffer. The operator logs it, too.",
         ("count", "levels"),
+    ),
+    Event(
+        "spans-off",
+        "WARNING",
+        "The environment (OTEL_…) asks for spans in a way that is not possible: none are recorded, "
+        "or they are sent without a header. Delivery is not affected.",
+        ("problem",),
+    ),
+    Event(
+        "spans-dropped",
+        "WARNING",
+        "Spans are lost: the collector does not take them, or too many came at once. The first is "
+        "logged at once, later ones once a minute in one line. Delivery is not affected.",
+        ("count", "reason"),
     ),
 )

@@ -5,14 +5,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import accumulate
 from operator import attrgetter
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import RELAY, DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.retry import first_loss_due
+from pillion_sidecar.delivery.retry import first_loss_due, next_attempt_at, slow_since
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason, Unreached
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.protocols import PROTOCOLS
@@ -22,6 +24,10 @@ from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.exposition import Metric, all_escaped, number, quoted
 from pillion_sidecar.telemetry.gateway import ConnectionMetrics, GatewayMetrics
 
+if TYPE_CHECKING:
+    # They import OpenTelemetry, which is an extra.
+    from pillion_sidecar.telemetry.spans import SpanExports
+
 
 class IntakeOutcome(StrEnum):
     ACCEPTED = "accepted"
@@ -30,6 +36,9 @@ class IntakeOutcome(StrEnum):
     INVALID = "invalid"
     #: Temporary: answered 429 or 503.
     REFUSED = "refused"
+
+
+FormerDiscards: TypeAlias = Mapping[str, Mapping[DiscardReason, int]]
 
 
 class Histogram:
@@ -80,9 +89,14 @@ class Metrics:
         self._version = version
         self._started_at = clock.time()
         self._queues = queues
+        self._former_discards: Callable[[], FormerDiscards] = dict
         self._duplicates = duplicates
         self._groups: Groups | None = None
         self._undeclared: Callable[[], int] = int
+        self._history: History | None = None
+        self._replayed: Mapping[str, int] = {}
+        self._spans: SpanExports | None = None
+        self._beyond_limit: Callable[[], int] = int
         self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
         self._journal: DiskJournal | None = None
         self._commits = Histogram(definitions.JOURNAL_COMMIT_DURATION, known=("Disk", "StateOnly"))
@@ -112,25 +126,34 @@ class Metrics:
         self,
         *,
         queues: Callable[[], Iterable[DestinationQueue]] | None = None,
+        former_discards: Callable[[], FormerDiscards] | None = None,
         duplicates: DuplicateMemory | None = None,
         groups: Groups | None = None,
         journal: DiskJournal | None = None,
         unreached: Mapping[Unreached, int] | None = None,
         undeclared: Callable[[], int] | None = None,
+        beyond_limit: Callable[[], int] | None = None,
+        history: History | None = None,
+        replayed: Mapping[str, int] | None = None,
+        spans: "SpanExports | None" = None,
     ) -> None:
         """Read from these objects, which are created after the metrics."""
-        if queues is not None:
-            self._queues = queues
-        if duplicates is not None:
-            self._duplicates = duplicates
-        if groups is not None:
-            self._groups = groups
-        if journal is not None:
-            self._journal = journal
-        if unreached is not None:
-            self._unreached = unreached
-        if undeclared is not None:
-            self._undeclared = undeclared
+        given = {
+            "_queues": queues,
+            "_former_discards": former_discards,
+            "_duplicates": duplicates,
+            "_groups": groups,
+            "_journal": journal,
+            "_unreached": unreached,
+            "_undeclared": undeclared,
+            "_beyond_limit": beyond_limit,
+            "_history": history,
+            "_replayed": replayed,
+            "_spans": spans,
+        }
+        for name, source in given.items():
+            if source is not None:
+                setattr(self, name, source)
 
     def journal_committed(self, seconds: float) -> None:
         """Count a written and synced commit."""
@@ -165,7 +188,9 @@ class Metrics:
     def exposition(self) -> Iterator[str]:
         """Yield the scrape in pieces of at most a millisecond of work."""
         yield "".join(self._own_samples())
-        yield from destination_samples(list(self._queues()), clock=self._clock)
+        yield from destination_samples(
+            list(self._queues()), former=self._former_discards(), clock=self._clock
+        )
 
     def _own_samples(self) -> Iterator[str]:
         revision, loaded_at = self._revision or (None, None)
@@ -175,7 +200,12 @@ class Metrics:
         yield from self._end_to_end.lines()
         yield definitions.INTAKE.each(self._intake)
         yield definitions.UNREACHED.each(self._unreached)
+        yield definitions.BEYOND_LIMIT.one(self._beyond_limit())
         yield definitions.UNDECLARED.one(self._undeclared())
+        if self._history is not None:
+            yield definitions.HISTORY_BYTES.one(self._history.bytes)
+            yield definitions.HISTORY_UNKEPT.one(self._history.unkept_discards)
+        yield definitions.REPLAYED.each(self._replayed)
         yield definitions.CONFIGURATION.each({revision: 1} if revision is not None else {})
         yield definitions.RELOADS.each(self._reloads)
         yield definitions.CONFIGURATION_AWAITED.one(int(self._awaited))
@@ -199,6 +229,10 @@ class Metrics:
         yield from self.gateway.samples()
         yield from self.connections.samples()
         yield definitions.LOG_RECORDS_DROPPED.one(self._log_records_dropped())
+        spans = self._spans
+        yield definitions.SPANS.each(
+            {} if spans is None else {"exported": spans.exported, "dropped": spans.dropped}
+        )
 
     def _journal_samples(self) -> Iterator[str]:
         if self._journal is None:
@@ -226,8 +260,9 @@ Queues: TypeAlias = Sequence[DestinationQueue]
 Write: TypeAlias = Callable[[Names, Queues], str]
 
 
-def destination_samples(queues: Queues, *, clock: Clock) -> Iterator[str]:
-    """Yield headers, then pieces of at most ``PIECE`` destinations."""
+def destination_samples(queues: Queues, *, former: FormerDiscards, clock: Clock) -> Iterator[str]:
+    """Yield for each metric its header, then pieces of at most ``PIECE`` destinations. ``former``:
+    discards of removed destinations, by every reason in order."""
     # Two lists: ten thousand tuples would trigger the garbage collector.
     names = all_escaped([queue.name for queue in queues])
     pieces = [slice(start, start + PIECE) for start in range(0, len(queues), PIECE)]
@@ -235,6 +270,12 @@ def destination_samples(queues: Queues, *, clock: Clock) -> Iterator[str]:
         yield metric.header
         for piece in pieces:
             yield write(names[piece], queues[piece])
+        if metric is definitions.DISCARDED:
+            rows = _Rows(metric, tuple(DiscardReason))
+            discarded = zip(all_escaped(list(former)), former.values(), strict=True)
+            yield "".join(
+                [rows.text(name, one.values()) for name, one in discarded if any(one.values())]
+            )
 
 
 def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
@@ -248,17 +289,23 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
         (definitions.IN_FLIGHT, attrgetter("in_flight_count")),
         (definitions.SUSPENDED, lambda queue: 1 if queue.suspended else 0),
         (definitions.RELAYED, lambda queue: 0 if queue.relay_to is None else 1),
+        (definitions.QUEUED, attrgetter("throughput.accepted")),
         (definitions.DELIVERED, attrgetter("statistics.delivered")),
         (definitions.SUPPRESSED, attrgetter("statistics.suppressed")),
         (definitions.HANDED_OVER, attrgetter("statistics.handed_over")),
     ):
         yield metric, _plain(metric, value)
-    yield definitions.HELD, _held
+    yield definitions.HELD, _stopped(definitions.HELD, is_pause=False)
+    yield definitions.PAUSED, _stopped(definitions.PAUSED, is_pause=True)
+    yield definitions.FAILING, _failing
+    yield definitions.ATTEMPT_SECONDS, _attempt_seconds
+    yield definitions.RATE_LIMITED, partial(_rate_limited, now)
     yield definitions.OLDEST_AGE, _ages(definitions.OLDEST_AGE, now)
     for metric, moment in (
-        (definitions.NEXT_ATTEMPT, attrgetter("health.next_attempt_at")),
+        (definitions.NEXT_ATTEMPT, lambda queue: next_attempt_at(queue, now)),
         (definitions.LAST_SUCCESS, attrgetter("statistics.last_success_at")),
         (definitions.FAILING_SINCE, attrgetter("health.failing_since")),
+        (definitions.SLOW_SINCE, slow_since),
         (definitions.FIRST_LOSS_DUE, lambda queue: first_loss_due(queue, now)),
     ):
         yield metric, _timestamps(metric, moment, epoch)
@@ -266,6 +313,7 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
     discarded = attrgetter("statistics.discarded")
     yield definitions.ATTEMPTS, _counted(definitions.ATTEMPTS, tuple(DeliveryResult), attempts)
     yield definitions.DISCARDED, _counted(definitions.DISCARDED, tuple(DiscardReason), discarded)
+    yield definitions.DEAD_LETTERS, _dead_letters
 
 
 def _plain(metric: Metric, value: Callable[[DestinationQueue], object]) -> Write:
@@ -276,10 +324,53 @@ def _plain(metric: Metric, value: Callable[[DestinationQueue], object]) -> Write
     return write
 
 
-def _held(names: Names, queues: Queues) -> str:
-    pairs = zip(names, map(attrgetter("health.hold"), queues), strict=True)
-    rests = [f'{name}",cause="{hold.cause}"}} 1' for name, hold in pairs if hold is not None]
-    return _lines(definitions.HELD, rests)
+def _stopped(metric: Metric, *, is_pause: bool) -> Write:
+    def write(names: Names, queues: Queues) -> str:
+        pairs = zip(names, map(attrgetter("health.hold"), queues), strict=True)
+        rests = [
+            f'{name}",cause="{hold.cause}"}} 1'
+            for name, hold in pairs
+            if hold is not None and hold.cause.is_pause is is_pause
+        ]
+        return _lines(metric, rests)
+
+    return write
+
+
+def _failing(names: Names, queues: Queues) -> str:
+    failing = [
+        (name, queue.statistics.last_outcome)
+        for name, queue in zip(names, queues, strict=True)
+        if queue.health.failing_since is not None
+    ]
+    rests = [
+        f'{name}",cause="{outcome.failure_cause}"}} 1'
+        for name, outcome in failing
+        if outcome is not None and outcome.failure_cause is not None
+    ]
+    return _lines(definitions.FAILING, rests)
+
+
+def _attempt_seconds(names: Names, queues: Queues) -> str:
+    seconds = zip(names, map(attrgetter("statistics.attempt_seconds"), queues), strict=True)
+    rests = [f'{name}"}} {value:.3f}' for name, value in seconds]
+    return _lines(definitions.ATTEMPT_SECONDS, rests)
+
+
+def _rate_limited(now: float, names: Names, queues: Queues) -> str:
+    paces = zip(names, map(attrgetter("pace"), queues), strict=True)
+    rests = [f'{name}"}} {pace.waited(now):.3f}' for name, pace in paces if pace is not None]
+    return _lines(definitions.RATE_LIMITED, rests)
+
+
+def _dead_letters(names: Names, queues: Queues) -> str:
+    rests = []
+    for name, queue in zip(names, queues, strict=True):
+        if queue.destination.dead_letter is not None:
+            statistics = queue.statistics
+            rests.append(f'{name}",result="taken"}} {statistics.dead_letters_taken}')
+            rests.append(f'{name}",result="refused"}} {statistics.dead_letters_refused}')
+    return _lines(definitions.DEAD_LETTERS, rests)
 
 
 def _ages(metric: Metric, now: float) -> Write:

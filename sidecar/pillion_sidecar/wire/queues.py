@@ -1,5 +1,5 @@
 """The answers to ``GET /v1/queues`` and ``GET /v1/queues/{name}``, after
-PG_ListenerDestinationQueue (S0.12).
+PG_ListenerDestinationQueue (S0.12), and to ``GET /v1/replays``.
 
 Deliverers write them; the operator and ``pillion queues`` read them. Fields with a default are
 missing from older deliverers; unknown fields are ignored; a wrong type or bound invalidates the
@@ -33,6 +33,7 @@ _Revision = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}\Z")]
 _Word = Annotated[str, Meta(pattern=r"^[A-Za-z]{1,64}\Z")]
 _Cause = Annotated[str, Meta(pattern=r"^[a-z-]{1,64}\Z")]
 _Uid = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,64}\Z")]
+_State = Annotated[str, Meta(pattern=r"^(Waiting|Running|Suspended|Complete|Failed)\Z")]
 _Result = Annotated[str, Meta(pattern=r"^(success|error|fatal-error|post-delivery-error)\Z")]
 
 
@@ -52,7 +53,7 @@ class _Record(msgspec.Struct, rename="camel", kw_only=True, frozen=True): ...
 
 
 class HoldStatus(_Record, kw_only=True, frozen=True):
-    """A fault of the destination."""
+    """Why nothing is delivered: a fault of the destination, or a pause."""
 
     cause: _Cause
     message: str = ""
@@ -63,9 +64,18 @@ class OutcomeStatus(_Record, kw_only=True, frozen=True):
     """The result of the last attempt."""
 
     result: _Result
+    #: Why it failed, in the words of the metric `pillion_destination_failing`.
+    cause: _Cause | None = None
     detail: str = ""
     #: Of HTTP.
     status: int | None = None
+
+
+class RateLimitStatus(_Record, kw_only=True, frozen=True):
+    per_second: float
+    burst: _Count
+    #: Whether indications wait now that only the limit delays.
+    limiting: bool = False
 
 
 class QueueStatus(_Record, kw_only=True, frozen=True):
@@ -76,6 +86,8 @@ class QueueStatus(_Record, kw_only=True, frozen=True):
     relay_to: _Name | None = None
     suspended: bool = False
     hold: HoldStatus | None = None
+    #: Only its oldest indication is tried, now and then.
+    pause: HoldStatus | None = None
     #: Its destination is no longer configured.
     draining: bool = False
     depth: _Count
@@ -97,7 +109,16 @@ class QueueStatus(_Record, kw_only=True, frozen=True):
     last_success_time: Moment | None = None
     last_result: OutcomeStatus | None = None
     failing_since: Moment | None = None
+    #: Since when it delivers late, and fewer than arrive.
+    slow_since: Moment | None = None
+    #: Over the last 20 seconds; None from older deliverers.
+    accepted_per_second: float | None = None
+    delivered_per_second: float | None = None
+    #: When it is full at these rates.
+    full_time: Moment | None = None
     next_attempt_time: Moment | None = None
+    #: None: no limit, and from older deliverers.
+    rate_limit: RateLimitStatus | None = None
     first_loss_due_time: Moment | None = None
     sequence_context: str | None = None
     next_sequence_number: int | None = None
@@ -130,6 +151,8 @@ class QueueDetails(QueueStatus, kw_only=True, frozen=True):
     indication_lifetime_seconds: float = 0
     #: Missing from older deliverers.
     retry: RetryStatus | None = None
+    #: The IndicationIdentifier of what ``skip`` would discard now; empty: nothing is loaded.
+    front_identifiers: list[str | None] = []
     attempts: list[AttemptStatus] = []
 
 
@@ -151,8 +174,44 @@ class KeptFilter(_Record, kw_only=True, frozen=True):
     problem: str
 
 
+class ReplayStatus(_Record, kw_only=True, frozen=True):
+    """How far this deliverer is with an IndicationReplay."""
+
+    name: _Name
+    #: A resource in a file may have any name of an object.
+    uid: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,253}\Z")]
+    #: A ``ReplayState``.
+    state: _State
+    #: Outcomes that it selects and has reached: those replayed and those left out.
+    selected: _Count = 0
+    #: Indications that were queued again; after a crash some of them twice, counted once.
+    replayed: _Count = 0
+    #: Replayed ones that were delivered, or relayed to a gateway.
+    delivered: _Count = 0
+    #: Replayed ones that were discarded.
+    discarded: _Count = 0
+    #: Selected outcomes that were not replayed, by reason: ``not-kept``, ``filtered`` or
+    #: ``repeated`` (another outcome of the same indication).
+    left_out: dict[_Cause, _Count] = {}
+    #: Whether the history goes back to the begin of the replay. If not, how many are missing is
+    #: unknown.
+    covers_from: bool = True
+    #: The time of the oldest outcome, if it does not.
+    oldest_outcome_time: Moment | None = None
+    started: Moment | None = None
+    finished: Moment | None = None
+    #: Why it failed, or what it waits for.
+    detail: str = ""
+
+
+class ReplayPage(_Record, kw_only=True, frozen=True):
+    """The answer to ``GET /v1/replays``, in the order of creation."""
+
+    replays: Annotated[list[ReplayStatus], Meta(max_length=MOST_ENTRIES)]
+
+
 class QueuePage(_Record, kw_only=True, frozen=True):
-    """The last three fields are on the first page only."""
+    """The last four fields are on the first page only."""
 
     #: The revision in force; None before the first.
     revision: _Revision | None = None
@@ -167,12 +226,14 @@ class QueuePage(_Record, kw_only=True, frozen=True):
     ) = UNSET
     ended_subscriptions_count: int | UnsetType = UNSET
     kept_filters: list[KeptFilter] | UnsetType = UNSET
+    #: Missing from older deliverers, and if there are none.
+    replays: Annotated[list[ReplayStatus], Meta(max_length=MOST_ENTRIES)] | UnsetType = UNSET
 
 
 _Answer = TypeVar("_Answer", QueuePage, QueueDetails)
 
 
-def written(answer: QueuePage | QueueDetails) -> Any:
+def written(answer: QueuePage | QueueDetails | ReplayPage | AttemptStatus) -> Any:
     return msgspec.to_builtins(answer, enc_hook=str)
 
 

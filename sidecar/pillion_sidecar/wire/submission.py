@@ -51,6 +51,8 @@ class SubmissionAnswer(ReceiptAnswer, kw_only=True):
     accepted: int = 0
     duplicate: int = 0
     refused: list[RefusedLine] = []
+    #: Duplicates that were offered again to targets that missed them.
+    redelivered: int | UnsetType = UNSET
     #: The first line that was not read.
     unread_from: int | UnsetType = UNSET
     #: The publisher's ``instance``.

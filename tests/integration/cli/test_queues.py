@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -14,12 +15,15 @@ from aiohttp.test_utils import TestServer
 from pillion_cli.exits import Exit
 from pillion_cli.main import main
 from pillion_sidecar.config.durability import RETRY_ON_DISK
+from pillion_sidecar.config.schema.limits import RateLimit
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold, HoldCause
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.pacing import Pace
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
 from pillion_sidecar.testing import FakeTime
-from support.queues import StillDelivery, StillQueue, attempt_record
+from support.queues import StillDelivery, StillQueue, attempt_record, redriver_of
 from support.resources import alert_filter, destination, service, subscription, write
 from support.sidecar import sidecar
 
@@ -34,6 +38,7 @@ def queue(fake_time: FakeTime) -> StillQueue:
         high_water=4000,
         delivered=35,
         oldest_accepted_at=fake_time.monotonic() - 200,
+        failing_since=fake_time.monotonic() - 190,
         next_attempt_at=fake_time.monotonic() + 30,
         lifetime=200.0 + 3 * 3600 + 5,
         last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "connection [refused]\x1b"),
@@ -50,16 +55,20 @@ async def run(queue: StillQueue, fake_time: FakeTime) -> AsyncIterator[Run]:
     async def drain(seconds: float) -> int:
         raise NotImplementedError
 
+    history = History(clock=fake_time, timers=fake_time)
     others = [StillQueue(name=f"z-{number:04}") for number in range(1500)]
     app = web.Application()
     add_administration_routes(
         app,
         Administration(
-            delivery=StillDelivery(queue, *others),
+            delivery=(delivery := StillDelivery(queue, *others)),
             clock=fake_time,
+            timers=fake_time,
             revision=lambda: "r1",
             durability=lambda: Durability.DISK,
             drain=drain,
+            history=history,
+            redriver=redriver_of(history, delivery, fake_time),
             kept_filters=lambda: {"mild": "no such property"},
         ),
     )
@@ -67,7 +76,7 @@ async def run(queue: StillQueue, fake_time: FakeTime) -> AsyncIterator[Run]:
         url = str(server.make_url("/"))
 
         async def run(*arguments: str) -> int:
-            return await asyncio.to_thread(main, ["queues", "--at", url, *arguments])
+            return await asyncio.to_thread(main, ["queues", "--server", url, *arguments])
 
         yield run
 
@@ -75,13 +84,16 @@ async def run(queue: StillQueue, fake_time: FakeTime) -> AsyncIterator[Run]:
 async def test_the_table_shows_every_queue(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert await run() == Exit.OK
     shown = capsys.readouterr().out
-    (line,) = [line for line in shown.splitlines() if "siem" in line]
-    for cell in ("1,200/10,000", "4,000", "3 min 20 s", "35", "17", "2023-11-14T22:13:50.000Z"):
-        assert cell in line
-    assert "in 3 h" in line
-    assert "error: connection [refused]\\u001b" in line
+    (line,) = [line for line in shown.splitlines() if line.startswith("siem")]
+    assert re.split("  +", line) == [
+        *("siem", "failing", "1,200 / 10,000", "3 min", "3 min", "0.0", "0.0", "in 30 s"),
+        *("in 3 h", "in 24 min", "0", "35", "17", "4,000", "status: connection [refused]\\u001b"),
+    ]
     assert shown.count("z-") == 1500
-    assert shown.startswith("durability: Disk\n")
+    head = "1 of 1,501 destinations has trouble; the first loss is due in 3 h, at siem"
+    assert shown.startswith(f"{head}\ndurability: Disk\n\nname  ")
+    # The worst first.
+    assert shown.splitlines().index(line) == 4
 
 
 async def test_json_has_all_pages_of_queues(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,6 +104,19 @@ async def test_json_has_all_pages_of_queues(run: Run, capsys: pytest.CaptureFixt
     assert (document["endedSubscriptions"], document["endedSubscriptionsCount"]) == ([], 0)
     assert document["keptFilters"] == [{"name": "mild", "problem": "no such property"}]
     assert "next" not in document
+
+
+async def test_only_those_in_trouble_are_shown_in_the_order_that_is_asked_for(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("--failing") == Exit.OK
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert await run("--failing", "--output", "json") == Exit.OK
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["queues"]] == ["siem"]
+    assert await run("--sort", "name") == Exit.OK
+    assert capsys.readouterr().out.splitlines()[-1].startswith("z-1499")
+    assert await run("--sort", "depth", "--output", "json") == Exit.OK
+    assert json.loads(capsys.readouterr().out)["queues"][0]["name"] == "siem"
 
 
 async def test_one_queue_shows_its_attempts(
@@ -112,8 +137,39 @@ async def test_a_queue_that_is_held_says_for_what(
     queue.health.hold = Hold(HoldCause.CERTIFICATES, "no key\x1b", fake_time.monotonic())
     assert await run("siem") == Exit.OK
     shown = capsys.readouterr().out
-    assert "held: invalid-certificates" in shown
+    assert "  invalid-certificates: no key\\u001b" in shown
     assert "held since 2023-11-14T22:13:20.000Z: no key\\u001b\n" in shown
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_limited_queue_says_so(
+    run: Run,
+    queue: StillQueue,
+    fake_time: FakeTime,
+    capsys: pytest.CaptureFixture[str],
+    waits: bool,
+) -> None:
+    queue.health.retry_now()
+    queue.health.failing_since = None
+    queue.pace = Pace(RateLimit(per_second=0.5, burst=2000))
+    queue.pace.empty(fake_time.monotonic())
+    queue.waiting.count = 1200 if waits else 0
+    assert await run("siem") == Exit.OK
+    shown = capsys.readouterr().out
+    assert (" in 2 s " in shown, "  rate limit of 0.5 a second" in shown) == (waits, waits)
+    ending = "; indications wait for it" if waits else ""
+    assert f"rate limit: 0.5 a second, bursts of 2,000{ending}\n" in shown
+
+
+async def test_a_queue_that_is_paused_says_for_what(
+    run: Run, queue: StillQueue, fake_time: FakeTime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.health.hold = Hold(HoldCause.REFUSED, "HTTP 401\x1b", fake_time.monotonic())
+    assert await run("siem") == Exit.OK
+    shown = capsys.readouterr().out
+    assert "  refused-credentials: HTTP 401\\u001b" in shown
+    assert "paused since 2023-11-14T22:13:20.000Z: HTTP 401\\u001b\n" in shown
+    assert "held" not in shown
 
 
 async def test_one_queue_shows_that_retries_have_no_limit(
@@ -138,8 +194,8 @@ async def test_the_table_shows_in_what_time_the_first_loss_is_due(
     queue.lifetime = 0.0 if seconds is None else 200.0 + seconds
     assert await run() == Exit.OK
     shown = capsys.readouterr().out
-    assert ("first loss" in shown) == (cell is not None)
-    assert cell is None or cell in shown
+    assert ("the first loss is due" in shown) == (cell is not None)
+    assert cell is None or f"first loss is due {cell}, at siem\n" in shown
 
 
 async def test_skip_and_purge_say_what_was_given_up(
@@ -194,7 +250,7 @@ async def test_an_unknown_queue_is_a_failure_in_the_deliverers_words(
 
 
 def test_no_deliverer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["queues", "--at", "127.0.0.1:1"]) == Exit.FAILED
+    assert main(["queues", "--server", "127.0.0.1:1"]) == Exit.FAILED
     told = capsys.readouterr().err
     assert "no deliverer listens at http://127.0.0.1:1" in told
     assert "pillion sidecar" in told

@@ -1,12 +1,13 @@
 """Every alert of the chart fires when it should, not just before, and resolves: by promtool."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pillion_testbed.helm import CHART, MATRIX, find_helm, only
+from pillion_testbed.helm import ALERT_FILES, MATRIX, alert_groups, find_helm, only
 from pillion_testbed.monitoring import PromtoolFailed, promtool
 from support.house import ROOT
 
@@ -14,12 +15,7 @@ from support.house import ROOT
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 FILES = sorted((ROOT / "tests" / "monitoring").glob("*.yaml"))
-ALERTS = CHART / "files" / "alerts.yaml"
-RULES = {
-    rule["alert"]: rule
-    for group in yaml.safe_load(ALERTS.read_text())["groups"]
-    for rule in group["rules"]
-}
+RULES = {rule["alert"]: rule for group in alert_groups() for rule in group["rules"]}
 #: Units of a duration of Prometheus, in seconds.
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -40,13 +36,23 @@ def test_the_rules_do_what_they_should(path: Path) -> None:
 
 
 def test_promtool_takes_the_rules() -> None:
-    assert f"{len(RULES)} rules found" in promtool("check", "rules", "--lint=all", str(ALERTS))
+    told = promtool("check", "rules", "--lint=all", *map(str, ALERT_FILES))
+    found = [int(count) for count in re.findall(r"(\d+) rules found", told)]
+    assert (len(found), sum(found)) == (len(ALERT_FILES), len(RULES))
+
+
+def test_nothing_of_the_operator_is_asked_where_there_is_none() -> None:
+    deliverers, operator = (path.read_text(encoding="utf-8") for path in ALERT_FILES)
+    assert "pillion_operator_" not in deliverers
+    names = [group["name"] for group in yaml.safe_load(operator)["groups"]]
+    assert names == ["pillion-operator"]
 
 
 def test_a_test_that_a_rule_does_not_pass_fails(tmp_path: Path) -> None:
     text = FILES[0].read_text().replace("../../charts/pillion/files/", "")
     (tmp_path / FILES[0].name).write_text(text)
-    (tmp_path / ALERTS.name).write_text(ALERTS.read_text().replace(" == 0", " == 7"))
+    alerts = ALERT_FILES[0]
+    (tmp_path / alerts.name).write_text(alerts.read_text().replace(" == 0", " == 7"))
     with pytest.raises(PromtoolFailed, match="FAILED"):
         promtool("test", "rules", str(tmp_path / FILES[0].name))
 
@@ -81,7 +87,7 @@ def test_every_test_has_the_series_that_the_rule_asks_for(alert: str) -> None:
 def test_the_rule_file_of_the_chart_is_the_one_that_is_tested(tmp_path: Path) -> None:
     objects = find_helm(tmp_path).template("monitoring.rules.enabled=true")
     text = only(objects, "ConfigMap", "pillion-rules")["data"]["rules.yaml"]
-    assert yaml.safe_load(text) == yaml.safe_load(ALERTS.read_text())
+    assert yaml.safe_load(text) == {"groups": alert_groups()}
     rendered = tmp_path / "rules.yaml"
     rendered.write_text(text)
     assert "SUCCESS" in promtool("check", "rules", str(rendered))

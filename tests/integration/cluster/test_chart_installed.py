@@ -32,6 +32,7 @@ RESTRICTED = "restricted"
 FOREIGN = ("cert-manager.io/", "monitoring.coreos.com/")
 OURS = (
     "indicationfilters",
+    "indicationreplays",
     "indicationservices",
     "indicationsubscriptions",
     "listenerdestinations",
@@ -44,6 +45,7 @@ IN_SERVED: dict[tuple[str, str], tuple[str, ...]] = {
     **{("pillion.dev", kind): ("list", "watch") for kind in OURS},
     **{("pillion.dev", f"{kind}/status"): ("patch",) for kind in OURS},
     ("pillion.dev", "listenerdestinations"): ("list", "watch", "patch"),
+    ("pillion.dev", "indicationreplays"): ("list", "watch", "delete"),
     ("", "secrets"): (*MADE, "delete"),
     ("", "pods"): ("list", "watch", "patch"),
     ("", "pods/eviction"): ("create",),

@@ -77,6 +77,14 @@ apiVersion: pillion.dev/v1alpha1
 kind: IndicationSubscription
 metadata: {name: shared-to-operations}
 spec: {serviceRef: {name: shared}, filterRef: {name: alerts}, destinationRef: {name: operations}}
+---
+apiVersion: pillion.dev/v1alpha1
+kind: IndicationReplay
+metadata: {name: afternoon}
+spec:
+  destinationRef: {name: operations}
+  from: "2020-01-01T00:00:00Z"
+  ttlSecondsAfterFinished: 0
 """
 
 
@@ -212,7 +220,10 @@ def test_the_operator_needs_no_other_right(
         until_gone(kubectl, missed)
         wait_until(lambda: trusts(kubectl), within=WITHIN, what="the CA of the webhook")
         wait_until(lambda: authority_key(kubectl) != SPOILT, within=WITHIN, what="an authority")
+        kubectl.wait("indicationreplay", "--all", "--for=condition=Accepted", within=WITHIN)
         kubectl.run("delete", "pod", "delivering", "--force", "--grace-period=0")
+        # Its only deliverer is gone, so the replay is complete, and then over.
+        until_gone(kubectl, "indicationreplay", "afternoon")
         # A destination that drains goes once nobody holds any of its queue.
         assert (
             DRAIN_FINALIZER in kubectl.json("get", "ldest", "operations")["metadata"]["finalizers"]
@@ -232,7 +243,7 @@ def test_the_operator_needs_no_other_right(
         *(("pods", "patch"), ("pods/eviction", "create"), ("secrets", "patch")),
         *(("statefulsets", "patch"), ("listenerdestinations", "patch"), ("leases", "update")),
         *(("mutatingwebhookconfigurations", "patch"), ("configmaps", "patch")),
-        ("validatingwebhookconfigurations", "patch"),
+        *(("validatingwebhookconfigurations", "patch"), ("indicationreplays", "delete")),
     } <= {(request.resource, request.verb) for request in asked}
     # And it has no right that it does not use.
     used = {(request.resource, request.verb) for request in asked}

@@ -39,6 +39,7 @@ def test_the_api_server_says_which_version_it_is(control_plane: ControlPlane) ->
 def test_our_kinds_are_served(crds: list[str], kubectl: Kubectl) -> None:
     assert crds == [
         "indicationfilters.pillion.dev",
+        "indicationreplays.pillion.dev",
         "indicationservices.pillion.dev",
         "indicationsubscriptions.pillion.dev",
         "listenerdestinations.pillion.dev",

@@ -167,16 +167,17 @@ def test_the_listener_that_is_behind_stands_out(prometheus: Prometheus) -> None:
     pending = "sum by (destination) (pillion_destination_queue_depth) > 20"
     (behind,) = prometheus.until(pending)
     assert behind["metric"] == {"destination": "dead"}
-    table = [query for query in QUERIES if query.panel == "Destinations"]
-    shown: dict[str, set[int]] = {"dead": set(), "good": set()}
-    for number, query in enumerate(table):
-        for found in prometheus.query(query.filled(ALL, interval=INTERVAL)):
-            shown[found["metric"]["destination"]].add(number)
-    # A last delivery is known of one alone, and a next retry at least of the dead one.
-    last = next(i for i, query in enumerate(table) if "last_success" in query.expression)
-    following = next(i for i, query in enumerate(table) if "next_attempt" in query.expression)
-    assert last in shown["good"] - shown["dead"]
-    assert following in shown["dead"]
+    state, *others = [query for query in QUERIES if query.panel.startswith("Destinations")]
+    shown = {
+        found["metric"]["destination"]: (found["metric"].get("cause", ""), found["value"][1])
+        for found in prometheus.query(state.filled(ALL, interval=INTERVAL))
+    }
+    # The greatest number stands first.
+    assert shown == {"dead": ("refused", "6"), "good": ("", "0")}
+    for part in ("first_loss_due", "failing_since", "next_attempt"):
+        (query,) = [one for one in others if part in one.expression]
+        found = prometheus.query(query.filled(ALL, interval=INTERVAL))
+        assert [one["metric"]["destination"] for one in found] == ["dead"], part
 
 
 def test_the_alert_for_the_dead_listener_is_on_its_way_and_none_for_the_other(

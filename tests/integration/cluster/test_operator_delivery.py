@@ -60,3 +60,13 @@ async def test_a_pod_that_is_made_delivers_and_status_tells_the_truth(
             kubectl.wait, "listenerdestination/operations", "--for=condition=Delivering"
         )
         assert len(listener.record()) >= 5
+
+        listener.behave(status=401)
+        await asyncio.to_thread(publish, running.url(8288), count=1, ack="accepted")
+        path = '{.status.conditions[?(@.type=="Delivering")].reason}'
+        await asyncio.to_thread(
+            kubectl.wait, "listenerdestination/operations", f"--for=jsonpath={path}=Paused"
+        )
+        status = (await asyncio.to_thread(kubectl.json, "get", "ldest", "operations"))["status"]
+        (delivering,) = [one for one in status["conditions"] if one["type"] == "Delivering"]
+        assert "refused-credentials: HTTP 401" in delivering["message"]

@@ -8,13 +8,13 @@ import urllib.error
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cluster.convergence import World
 from cluster.deliverer_pod import PILLION
 from cluster.operators import IMAGE, OperatorProcess, Operators, ProcessFailed
 from cluster.scenes import injecting
 from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.helm import alert_groups
 from pillion_testbed.kubectl import Kubectl
 from pillion_testbed.rest import wait_until
 from support.cluster_resources import pod, service
@@ -27,8 +27,7 @@ METRIC = re.compile(r"\bpillion_operator_[a-z_]+")
 
 def documented() -> set[str]:
     """The operator's metrics that the chart's alerts and dashboard ask for."""
-    rules = yaml.safe_load((CHART / "alerts.yaml").read_text())
-    texts = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    texts = [rule["expr"] for group in alert_groups() for rule in group["rules"]]
     texts.append((CHART / "dashboard.json").read_text())
     return {name for text in texts for name in METRIC.findall(text)}
 

@@ -57,12 +57,15 @@ def test_a_listener_that_is_down_shows_in_its_destination(
     world.becomes(*DESTINATION, "Backlogged", "True", "QueueNearlyFull")
     status = world.status(*DESTINATION)
     assert (status["depth"], status["highWater"], status["deliverers"]) == (9, 9, 1)
-    assert status["lastResult"] == "Error"
+    assert (status["lastResult"], status["failureCause"]) == ("Error", "status")
+    assert status["oldestIndicationTime"] <= status["failingSince"] < status["nextAttemptTime"]
     assert status["oldestIndicationTime"] < status["nextAttemptTime"]
 
     listener.behave()
     world.becomes(*DESTINATION, "Backlogged", "False")
     world.becomes(*DESTINATION, "Delivering", "True")
+    status = world.status(*DESTINATION)
+    assert not status.keys() & {"failureCause", "failingSince"}
     world.until(
         lambda: {"Backlogged", "NotBacklogged", "NotListenerUnreachable"} <= world.reasons(),
         "Events of both transitions",

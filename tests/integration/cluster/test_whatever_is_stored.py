@@ -49,6 +49,18 @@ GOOD: dict[str, list[dict[str, Any]]] = {
             "repeatNotificationCount": 1,
         },
     ],
+    "IndicationReplay": [
+        {"destinationRef": {"name": "operations"}, "from": "2026-01-31T12:00:00Z"},
+        {
+            "destinationRef": {"name": "operations"},
+            "from": "2026-01-31T12:00:00Z",
+            "until": "2026-01-31T18:00:00Z",
+            "results": ["Discarded"],
+            "destinations": ["operations"],
+            "rateLimit": {"perSecond": 50},
+            "ttlSecondsAfterFinished": 60,
+        },
+    ],
 }
 
 

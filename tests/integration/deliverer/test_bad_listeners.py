@@ -298,7 +298,7 @@ async def test_credentials_are_shown_to_nobody(
             tmp_path, *resources(to), secret("who", {"token": "s3cret-token"})
         ) as run:
             await run.publish(*alerts(0, 1))
-            await run.failed("ops", 1)
+            await run.until(lambda: run.queue("ops").health.is_paused)
             shown = str((await run.get("/v1/queues/ops")).document)
             assert "HTTP 401" in shown
     assert "s3cret-token" not in shown + caplog.text

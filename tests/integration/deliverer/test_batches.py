@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pillion_sidecar.delivery.entries import MOST_REFUSALS
+from pillion_sidecar.config.schema.response_policy import REFUSALS
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, ok
 from support.http_listener import listening as scripted
@@ -49,14 +49,14 @@ async def test_one_refused_event_is_found_and_discarded_and_the_others_arrive(
         documents = resources(listener("events", events.url, **BATCHED))
         async with running(tmp_path, *documents) as run:
             await run.publish(*alerts(0, 30))
-            for failures in range(1, MOST_REFUSALS + 1):
+            for failures in range(1, REFUSALS + 1):
                 await run.until(
                     lambda: (
                         run.queue("events").health.next_attempt_at is not None
                         or not run.deliverer.delivery.pending
                     )
                 )
-                if run.deliverer.delivery.pending and failures < MOST_REFUSALS:
+                if run.deliverer.delivery.pending and failures < REFUSALS:
                     run.retry("events")
             await run.settled()
             books = await run.books("events")

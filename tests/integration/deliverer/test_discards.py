@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from pillion_sidecar.journal.discards import read_discards
-from pillion_sidecar.journal.ports import Discard, DiscardQuery
+from pillion_sidecar.history.discards import read_discards
+from pillion_sidecar.history.outcome import Discard, OutcomeQuery
 from support.listening import listening
 from support.resources import write
 from support.running import alerts, listener, resources
@@ -17,7 +17,9 @@ ROOM = 50
 
 
 async def listed(folder: Path) -> list[Discard]:
-    return await asyncio.to_thread(lambda: list(read_discards(folder, DiscardQuery())))
+    return await asyncio.to_thread(
+        lambda: list(read_discards(folder, OutcomeQuery(result="discarded")))
+    )
 
 
 async def test_delivered_and_listed_make_up_what_was_accepted_over_kill_9(tmp_path: Path) -> None:

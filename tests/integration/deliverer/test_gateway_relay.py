@@ -3,9 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from support.asking import settled
 from support.gateway_access import Gateway, running
 from support.listening import Listening, listening
 from support.resources import alert_filter, service, subscription, write
@@ -29,7 +31,7 @@ def renew(gateway: Gateway, **changed: str) -> Path:
 
 
 @asynccontextmanager
-async def relaying(gateway: Gateway) -> AsyncIterator[tuple[Sidecar, Listening]]:
+async def relaying(gateway: Gateway, **spec: Any) -> AsyncIterator[tuple[Sidecar, Listening]]:
     """The sidecar, and the listener behind the gateway; the token is in its file."""
     async with listening() as found:
         subscribed = subscription("alerts-to-ops", "ops")
@@ -40,7 +42,7 @@ async def relaying(gateway: Gateway) -> AsyncIterator[tuple[Sidecar, Listening]]
             service("default", gatewayRef={"name": "shared"}, shutdownGracePeriodSeconds=0),
             alert_filter(),
             subscribed,
-            listener("ops", found.url, deliverThrough="Gateway"),
+            listener("ops", found.url, deliverThrough="Gateway", **spec),
         )
         journal = ("--journal", str(gateway.folder / "journal"))
         async with (
@@ -95,3 +97,29 @@ async def test_what_may_not_be_relayed_waits_and_says_why(gateway: Gateway) -> N
     token = (gateway.folder / "token").read_text()
     told = f"{made.log}{made.said}{gateway.process.log}{gateway.process.said}"
     assert token.split(".")[2] not in told
+
+
+async def test_what_the_sidecar_has_discarded_is_redriven_and_marked_behind_the_gateway(
+    gateway: Gateway,
+) -> None:
+    renew(gateway, namespace="others")
+    async with relaying(gateway, queueSize=5, queueFullPolicy="DiscardOldest") as (made, found):
+        # The failing queue keeps the newest.
+        for number in range(20):
+            await made.publish(*alerts(number, 1), query="ack=accepted")
+            if not number:
+                await made.logged("delivery-failing")
+        lost, _ = await settled(made, 15, "result=discarded")
+        renew(gateway)
+        await found.delivered(5)
+        redriven = 0
+        while redriven < 15:
+            redriven += (await made.post("/v1/outcomes/redrive")).document["redriven"]
+        await found.delivered(20)
+    assert sorted(found.identifiers, key=str) == sorted(map(str, range(20)))
+    marked = [
+        arrival.text("IndicationIdentifier")
+        for arrival in found.arrivals
+        if arrival.properties.get("CorrelatedIndications")
+    ]
+    assert marked == [one["identifier"] for one in lost]

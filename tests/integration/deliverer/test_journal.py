@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pillion_cli.listener.sequence import SequenceIdentifier
-from pillion_sidecar.journal.discards import read_discards
-from pillion_sidecar.journal.ports import DiscardQuery
+from pillion_sidecar.history.discards import read_discards
+from pillion_sidecar.history.outcome import OutcomeQuery
 from support.listening import Listening, listening
 from support.resources import JSON, subscription
 from support.running import Running, alerts, later, listener, resources, running
@@ -388,7 +388,7 @@ async def test_a_purge_of_what_lies_on_disk_alone_is_listed_and_final(
             await given_up(run)
             await run.kept()
             await run.kill()
-        query = DiscardQuery(destination="ops")
+        query = OutcomeQuery(result="discarded", destination="ops")
         discards = await asyncio.to_thread(lambda: list(read_discards(journal, query)))
         assert Counter(one.reason for one in discards) == {"purged": 500}
         assert len({one.sequence_number for one in discards}) == 500

@@ -10,9 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from pillion_sidecar.journal.discards import read_discards
+from pillion_sidecar.history.discards import read_discards
+from pillion_sidecar.history.outcome import OutcomeQuery
 from pillion_sidecar.journal.files import LOCK_NAME
-from pillion_sidecar.journal.ports import DiscardQuery
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.journal_runtime import JournalFailed
 from pillion_sidecar.testing import FakeTime
@@ -373,7 +373,11 @@ async def test_a_dead_listener_gives_up_its_oldest_and_the_others_get_everything
 ) -> None:
     async with listening(status=503) as dead, listening() as good:
         documents = resources(
-            listener("dead", dead.url), listener("good", good.url), deliverer=SMALL
+            listener("dead", dead.url),
+            listener("good", good.url),
+            deliverer=SMALL,
+            # Else it would have no room for all.
+            history={"bodies": "None"},
         )
         async with running(config, *documents, journal=journal) as run:
             await run.publish(*big(0, 1), ack="durable")
@@ -387,7 +391,7 @@ async def test_a_dead_listener_gives_up_its_oldest_and_the_others_get_everything
                 await run.delivered("good", first + 5)
             depth = run.queue("dead").depth
             await run.kept()
-            query = DiscardQuery()
+            query = OutcomeQuery(result="discarded")
             listed = await asyncio.to_thread(lambda: list(read_discards(journal, query)))
             given_up = [one.identifier for one in listed]
             reasons = {one.reason for one in listed}

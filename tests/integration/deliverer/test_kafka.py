@@ -47,7 +47,7 @@ async def test_what_is_under_way_at_a_reload_arrives_by_the_new_options(tmp_path
     assert 1 in broker.compression
 
 
-async def test_a_wrong_password_holds_the_destination_and_is_shown_nowhere(
+async def test_a_wrong_password_pauses_the_destination_and_is_shown_nowhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -59,8 +59,8 @@ async def test_a_wrong_password_holds_the_destination_and_is_shown_nowhere(
             await run.publish(alert("a"))
             health = run.queue("topic").health
             await run.until(lambda: health.hold is not None and health.next_attempt_at is not None)
-            found = (await run.get("/v1/queues/topic")).document["hold"]
-            assert found["cause"] == "invalid-credentials"
+            found = (await run.get("/v1/queues/topic")).document["pause"]
+            assert found["cause"] == "refused-credentials"
             assert "SASL_AUTHENTICATION_FAILED" in found["message"]
             assert PASSWORD[::-1] not in json.dumps((await run.get("/v1/queues/topic")).document)
             right = secret("login", {"username": "writer", "password": PASSWORD})

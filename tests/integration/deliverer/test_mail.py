@@ -42,7 +42,8 @@ def flat(server: MailServer) -> list[str]:
 async def held(run: Running) -> str:
     health = run.queue("mail").health
     await run.until(lambda: health.hold is not None and health.next_attempt_at is not None)
-    shown: JSON = (await run.get("/v1/queues/mail")).document["hold"]
+    document = (await run.get("/v1/queues/mail")).document
+    shown: JSON = document["hold"] or document["pause"]
     message: str = shown["message"]
     return message
 

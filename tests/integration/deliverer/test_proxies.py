@@ -37,7 +37,7 @@ async def test_proxies_change_while_indications_are_delivered(tmp_path: Path) ->
     assert (len(of_service.asked), len(own.asked)) == (1, 1)
 
 
-async def test_credentials_of_the_proxy_are_followed_and_hold_the_destination(
+async def test_credentials_of_the_proxy_are_followed_and_pause_the_destination(
     tmp_path: Path,
 ) -> None:
     async with proxying(account=True) as proxy, receiving() as receiver:
@@ -49,8 +49,8 @@ async def test_credentials_of_the_proxy_are_followed_and_hold_the_destination(
             health = run.queue("hook").health
             await run.until(lambda: health.hold is not None)
             shown = (await run.get("/v1/queues/hook")).document
-            assert shown["hold"]["cause"] == "invalid-credentials"
-            assert "HTTP 407" in shown["hold"]["message"]
+            assert shown["pause"]["cause"] == "refused-credentials"
+            assert "HTTP 407" in shown["pause"]["message"]
             assert "planted" not in str(shown)
             await run.reload(*to, secret("login", ACCOUNT))
             await run.settled()

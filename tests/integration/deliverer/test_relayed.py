@@ -110,6 +110,32 @@ async def test_identities_and_lifetimes_go_on_over_a_restart(config: Path, journ
     assert ops.identifiers[-2:] == ["2", "3"]
 
 
+async def test_what_a_sidecar_redrives_is_marked_over_a_restart(
+    config: Path, journal: Path
+) -> None:
+    async with listening(status=503) as ops:
+        documents = gateway(
+            through("ops", ops.url, retry={"attempts": 1000, "intervalSeconds": 10})
+        )
+        async with running(config, *documents, journal=journal, service="shared") as run:
+            repeated = {"Pillion-Repeated": "1,3"}
+            body, durable = compact(*stream(0, 4)), {"ack": "durable"}
+            await run.post("/v1/relay", body, query=durable, headers=repeated)
+            await run.failed("ops", 1)
+            await run.kept()
+            await run.kill()
+        ops.behave()
+        async with running(
+            config, journal=journal, service="shared", time=later(run.time, 20.0)
+        ) as run:
+            await run.settled()
+    marks = {one.text("IndicationIdentifier"): one.properties for one in ops.arrivals}
+    assert ops.identifiers == numbers(4)
+    correlated = [marks[number].get("CorrelatedIndications") for number in numbers(4)]
+    # The first had been attempted before the end.
+    assert correlated[1:] == [["1"], None, ["3"]]
+
+
 async def test_the_groups_of_two_sidecars_are_in_order_over_a_restart(
     config: Path, journal: Path
 ) -> None:

@@ -22,10 +22,10 @@ def with_client(url: str, token_url: str, **spec: Any) -> JSON:
     return listener("hook", url, **given)
 
 
-async def held(run: Running) -> JSON:
+async def paused(run: Running) -> JSON:
     health = run.queue("hook").health
     await run.until(lambda: health.hold is not None and health.next_attempt_at is not None)
-    shown: JSON = (await run.get("/v1/queues/hook")).document["hold"]
+    shown: JSON = (await run.get("/v1/queues/hook")).document["pause"]
     return shown
 
 
@@ -52,7 +52,7 @@ async def test_a_token_is_replaced_before_it_expires_and_after_it_was_revoked(
     assert events(taken.bodies) == [str(number) for number in range(9)]
 
 
-async def test_a_wrong_secret_holds_the_destination_until_it_is_right(
+async def test_a_wrong_secret_pauses_the_destination_until_it_is_right(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -61,8 +61,8 @@ async def test_a_wrong_secret_holds_the_destination_until_it_is_right(
         wrong = secret("client", {**CLIENT, "clientSecret": "planted-wrong"})
         async with running(tmp_path, *to, wrong) as run:
             await run.publish(*alerts(0, 2))
-            found = await held(run)
-            assert found["cause"] == "invalid-credentials"
+            found = await paused(run)
+            assert found["cause"] == "refused-credentials"
             assert "invalid_client" in found["message"]
             assert taken.bodies == []
             await run.reload(*to, secret("client", CLIENT))
@@ -99,7 +99,7 @@ async def test_a_bearer_token_is_rotated_by_changing_its_secret(tmp_path: Path) 
             # The listener takes the new token alone before the Secret has it.
             endpoint.valid = "new"
             await run.publish(*alerts(2, 2))
-            await run.failed("hook", 1)
+            assert (await paused(run))["cause"] == "refused-credentials"
             await run.reload(*to, secret("token", {"token": "new"}))
             await run.settled()
     assert events(taken.bodies) == ["0", "1", "2", "3"]

@@ -42,7 +42,8 @@ LONG = b'{"class":"CIM_AlertIndication","properties":{"Description":"%b"}}' % (b
 class Slot:
     """Has a connection, and keeps it."""
 
-    is_idle = is_failing = is_overdue = False
+    is_idle = is_overdue = False
+    failures = 0
 
     @property
     def owner(self) -> object:
@@ -210,7 +211,7 @@ async def test_a_large_indication_arrives(fake_time: FakeTime) -> None:
         (10, ERROR, None, "max.message.bytes"),
         (19, ERROR, None, "min.insync.replicas"),
         (20, POST, None, "too few replicas were in sync"),
-        (29, FATAL, HoldCause.CREDENTIALS, "may not write to the topic"),
+        (29, FATAL, HoldCause.REFUSED, "may not write to the topic"),
         (87, ERROR, None, "INVALID_RECORD"),
         (999, ERROR, None, "error 999"),
     ],
@@ -233,7 +234,7 @@ async def test_an_error_is_told_for_what_it_is(
     [
         (3, FATAL, HoldCause.DESTINATION),
         (17, FATAL, HoldCause.DESTINATION),
-        (29, FATAL, HoldCause.CREDENTIALS),
+        (29, FATAL, HoldCause.REFUSED),
     ],
 )
 async def test_an_error_of_the_topic_is_told_before_anything_is_sent(
@@ -596,7 +597,7 @@ async def test_a_wrong_password_holds_the_destination_and_is_not_shown(
         )
         async with handling(fake_time, broker.url, **given) as handler:
             told = await Attempt(handler, fake_time).outcome()
-    assert (told.result, told.hold) == (FATAL, HoldCause.CREDENTIALS)
+    assert (told.result, told.hold) == (FATAL, HoldCause.REFUSED)
     assert "SASL_AUTHENTICATION_FAILED" in told.detail
     assert "horse" not in told.detail
     # Another broker is not asked with a password that is wrong.
@@ -618,7 +619,7 @@ async def test_a_mechanism_that_is_not_offered_holds_the_destination(fake_time: 
         broker.users = {}
         async with handling(fake_time, broker.url, credentials=LOGIN) as handler:
             told = await Attempt(handler, fake_time).outcome()
-    assert (told.result, told.hold) == (FATAL, HoldCause.CREDENTIALS)
+    assert (told.result, told.hold) == (FATAL, HoldCause.REFUSED)
     assert "does not offer SCRAM-SHA-512: PLAIN" in told.detail
 
 

@@ -109,7 +109,7 @@ async def test_a_broker_without_subscribers_has_the_message(fake_time: FakeTime)
     ("answer", "result", "hold", "words"),
     [
         (puback(0x97, b"full\r\nup"), ERROR, None, "quota exceeded (0x97): full"),
-        (puback(0x87), ERROR, HoldCause.CREDENTIALS, "not authorized"),
+        (puback(0x87), ERROR, HoldCause.REFUSED, "not authorized"),
         (puback(0x90), ERROR, HoldCause.DESTINATION, "topic name invalid"),
         (puback(0xFF), ERROR, None, "unspecified error (0xff)"),
         (b"\x40\x03ID\x80", ERROR, None, "unspecified error"),
@@ -125,7 +125,7 @@ async def test_a_broker_without_subscribers_has_the_message(fake_time: FakeTime)
         (b"\x40\xff\xff\xff\xff\x7f", MAYBE, None, "does not speak MQTT"),
         (b"\xe0\x00", MAYBE, None, "ends the connection"),
         (b"\xe0\x01\x8b", MAYBE, None, "server shutting down"),
-        (b"\xe0\x01\x87", ERROR, HoldCause.CREDENTIALS, "not authorized"),
+        (b"\xe0\x01\x87", ERROR, HoldCause.REFUSED, "not authorized"),
     ],
 )
 async def test_another_answer_is_told(
@@ -156,7 +156,7 @@ async def test_a_refusal_of_one_message_is_about_it_alone(fake_time: FakeTime, r
     assert (told.result, told.hold, told.refuses_indication) == (ERROR, None, True)
 
 
-CREDENTIALS, DESTINATION = HoldCause.CREDENTIALS, HoldCause.DESTINATION
+CREDENTIALS, DESTINATION = HoldCause.REFUSED, HoldCause.DESTINATION
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ async def test_credentials_are_sent_and_not_shown(fake_time: FakeTime) -> None:
             handling(fake_time, broker.url, credentials=credentials) as handler,
         ):
             told = await Attempt(handler, fake_time).outcome()
-        assert told.hold is HoldCause.CREDENTIALS
+        assert told.hold is HoldCause.REFUSED
         assert "planted" not in told.detail
         (client,) = broker.clients
         assert (client.username, client.password) == sent

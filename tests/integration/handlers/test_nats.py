@@ -175,7 +175,7 @@ async def test_64_megabytes_are_not_kept(fake_time: FakeTime) -> None:
 @pytest.mark.parametrize(
     ("given", "hold", "words"),
     [
-        ({"refusal": b"-ERR 'Authorization Violation'\r\n"}, HoldCause.CREDENTIALS, "Author"),
+        ({"refusal": b"-ERR 'Authorization Violation'\r\n"}, HoldCause.REFUSED, "Author"),
         ({"refusal": b"-ERR 'maximum connections exceeded'\r\n"}, None, "maximum connections"),
         ({"info": {**INFO, "tls_required": True}}, HoldCause.DESTINATION, "requires TLS"),
         ({"info": {**INFO, "headers": False}}, HoldCause.DESTINATION, "no message headers"),
@@ -207,7 +207,7 @@ async def test_credentials_are_sent_and_not_shown(fake_time: FakeTime) -> None:
             handling(fake_time, server.url, credentials=credentials) as handler,
         ):
             told = await Attempt(handler, fake_time).outcome()
-        assert told.hold is HoldCause.CREDENTIALS
+        assert told.hold is HoldCause.REFUSED
         assert "planted" not in told.detail
         assert server.logins[0][sent[-1]] == "planted-secret"
 

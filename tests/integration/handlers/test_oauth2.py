@@ -115,7 +115,7 @@ async def test_a_wrong_secret_holds_the_destination_and_is_not_shown(
 ) -> None:
     async with guarded() as (endpoint, _):
         told = await failed(handlers, fake_time, endpoint.url, client_secret="planted-wrong")
-        assert (told.result, told.hold) == (DeliveryResult.FATAL_ERROR, HoldCause.CREDENTIALS)
+        assert (told.result, told.hold) == (DeliveryResult.FATAL_ERROR, HoldCause.REFUSED)
         assert "HTTP 401: invalid_client" in told.detail
         assert "planted-wrong" not in told.detail
 

@@ -21,8 +21,8 @@ from pillion_sidecar.settings import PluginEndpoint
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery, indication
 from support.plugins import (
-    CountedSlots,
     Deliveries,
+    LinkSlots,
     all_gone,
     plugged,
     plugin_destination,
@@ -358,7 +358,7 @@ tell(str(os.getpid()))
 while True:
     sleep()
 """
-    slots = CountedSlots(timers=fake_time)
+    slots = LinkSlots(timers=fake_time)
     handlers = registry({"test": program(tmp_path, TELL + text)}, time=fake_time, slots=slots)
     plug = Deliveries(handlers.create_handler(plugin_destination(destination=url)), slots)
     assert (await plug.outcome()).result is SUCCESS
@@ -475,7 +475,7 @@ async def test_a_program_that_cannot_be_run_holds_its_destination(
 
 
 async def test_another_destination_notices_nothing(fake_time: FakeTime, tmp_path: Path) -> None:
-    slots = CountedSlots(timers=fake_time)
+    slots = LinkSlots(timers=fake_time)
     bad = program(tmp_path, "greet(); read(); sleep()", "bad.py")
     good = program(tmp_path, "greet(); serve()", "good.py")
     handlers = registry({"bad": bad, "test": good}, time=fake_time, slots=slots)

@@ -198,7 +198,7 @@ async def test_credentials_that_the_proxy_refuses_hold_the_destination(
     async with proxying(account=True) as proxy:
         given = behind(f"{scheme}://{PUBLIC}/", proxy.url, login=login)
         told = await outcome(handlers, fake_time, given)
-    assert told.hold is HoldCause.CREDENTIALS
+    assert told.hold is HoldCause.REFUSED
     assert "HTTP 407" in told.detail
     assert "planted" not in told.detail
 
@@ -296,7 +296,7 @@ async def test_an_answer_that_quotes_the_proxys_credentials_is_not_shown(
     async with listening(script) as proxy:
         given = behind(f"http://{PUBLIC}/", proxy.url.rstrip("/"), "Webhook", login=LOGIN)
         told = await outcome(handlers, fake_time, given)
-    assert told.hold is HoldCause.CREDENTIALS
+    assert told.hold is HoldCause.REFUSED
     assert told.detail == "the proxy refuses the credentials (HTTP 407)"
 
 

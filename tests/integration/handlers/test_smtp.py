@@ -172,7 +172,7 @@ async def test_a_temporary_refusal_is_an_error(fake_time: FakeTime) -> None:
     ("sender", "recipient", "hold", "detail"),
     [
         ("550 5.1.8 no", "", HoldCause.DESTINATION, "the sender was answered by 550 5.1.8 no"),
-        ("530 5.7.0 log in", "", HoldCause.CREDENTIALS, "530 5.7.0 log in"),
+        ("530 5.7.0 log in", "", HoldCause.REFUSED, "530 5.7.0 log in"),
         ("451 4.1.8 wait", "", None, "the sender was answered by 451 4.1.8 wait"),
         (
             "",
@@ -294,7 +294,7 @@ async def test_a_wrong_password_holds_and_is_not_repeated_for_a_while(
             outcome = await told(handler, fake_time)
             assert (outcome.result, outcome.hold) == (
                 DeliveryResult.ERROR,
-                HoldCause.CREDENTIALS,
+                HoldCause.REFUSED,
             )
             assert "535" in outcome.detail
             assert "hunter2" not in outcome.detail
@@ -321,7 +321,7 @@ async def test_an_answer_that_quotes_the_password_is_not_shown(
     given = {"options": ENCRYPTED, "tls": trusting(authority), "credentials": LOGIN}
     async with talking(talk) as url, handling(fake_time, url, **given) as handler:
         outcome = await told(handler, fake_time)
-    assert outcome.hold is HoldCause.CREDENTIALS
+    assert outcome.hold is HoldCause.REFUSED
     assert "quotes this destination's credentials" in outcome.detail
 
 

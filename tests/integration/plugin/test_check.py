@@ -12,7 +12,7 @@ from pillion_cli.exits import Exit
 from pillion_cli.main import main
 from pillion_cli.plugin.checks import CHECKS, Plan, run_checks
 from pillion_cli.plugin.peer import ProcessPeer, SocketPeer
-from pillion_sidecar.handlers.plugin.messages import FLUSHES_HINT
+from pillion_sidecar.handlers.plugin.messages import FLUSHES_HINT, PRINTS_HINT
 from pillion_sidecar.handlers.plugin.process import plugin_environment
 from support.small_plugin import GOOD_DELIVER, GOOD_INITIALIZE, small_plugin
 
@@ -97,7 +97,7 @@ def test_a_failed_check_is_told_with_what_was_expected_and_what_came(
     ("parts", "came"),
     [
         ({"begin": "sys.exit(3)"}, "came exit code 3"),
-        ({"begin": "write('hello\\n')"}, "a line that is not JSON: hello"),
+        ({"begin": "write('hello\\n')"}, f"a line that is not JSON: hello. {PRINTS_HINT}"),
         ({"begin": "write('x' * 70000)"}, "expected lines of at most 65536 bytes; came xxx"),
         ({"initialize": "failed(-1, 'no')"}, "expected a result of initialize; came {"),
         ({"initialize": "result({'protocolVersion': 2})"}, "expected protocolVersion 1; came"),

@@ -5,9 +5,10 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from pillion_cli.plugin.processes import kill_group
 from pillion_cli.plugin.scripts import SHARE, VALUE_LIMIT, Scripts
 from pillion_plugin import Delivery, Refused, Retry
 from pillion_plugin.delivery import Peer, delivery_from
+from pillion_plugin.log import LINE_LIMIT, Log
+from support.full_pipe import Full, full_pipe
 from support.plugin_link import INITIALIZE, deliver_params
 
 PEER = Peer(destination="pager", url="plugin://pager/team?x=1", service="default")
@@ -77,6 +80,8 @@ def test_a_script_that_reads_nothing_succeeds() -> None:
         ("kill -40 $$", Retry, "ended by signal 40"),
         ("echo bad >&2; kill -11 $$", Retry, "ended by SIGSEGV: bad"),
         ("printf '\\377' >&2; exit 1", Retry, "\ufffd"),
+        ("printf '10%%\\r20%%\\r' >&2; exit 75", Retry, "20%"),
+        ("printf ' \\n \\n' >&2; exit 75", Retry, "exit code 75"),
         ("echo out; exit 1", Retry, "exit code 1"),
     ],
 )
@@ -92,6 +97,80 @@ def test_a_script_that_floods_standard_error_is_read_to_its_last_line() -> None:
     flood = "yes 'a line of some length' | head -n 20000 >&2; echo the last >&2; exit 75"
     with pytest.raises(Retry, match=r"^the last$"):
         shell(flood).deliver(delivery())
+
+
+class Chunks:
+    """The reading end of a pipe; each chunk that is written is read alone."""
+
+    def __enter__(self) -> "Chunks":
+        reading, self._writing = os.pipe()
+        self._stream = open(reading, "rb", buffering=0)
+        self._output = scripts._Output(self._stream)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        os.close(self._writing)
+
+    def last_line(self, *chunks: bytes) -> str:
+        for chunk in chunks:
+            os.write(self._writing, chunk)
+            assert self._output.read()
+        return self._output.last_line
+
+
+@pytest.mark.parametrize(
+    ("chunks", "last"),
+    [
+        ([b"one ", b"two"], "one two"),
+        ([b"one\n", b" ", b"two"], "two"),
+        ([b"one", b"\n", b"\n \r\n"], "one"),
+        ([b"one\r", b"\ntw", b"o\n "], "two"),
+        ([b"a" * 3000, b"b" * 3000, b"c"], "a" * 3000 + "b" * 1096),
+        ([b"a" * 5000 + b"\n", b" "], "a" * 4096),
+        ([b"a\n", b"b" * 5000, b"\nc"], "c"),
+    ],
+)
+def test_the_last_line_is_found_however_it_comes(chunks: list[bytes], last: str) -> None:
+    with Chunks() as read:
+        assert read.last_line(*chunks) == last
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[Full]:
+    """Our standard error, which is full until the test reads it."""
+    with full_pipe() as found:
+        monkeypatch.setattr(scripts, "STANDARD_ERROR", found.log)
+        yield found
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_script_never_waits_for_our_standard_error(full: Full, stream: int) -> None:
+    shell(f"yes out | head -n 100000 >&{stream}; printf last >&{stream}").deliver(delivery())
+    full.read()
+    full.log.tell()
+    assert full.read() == b"pillion_plugin: 100001 lines left out\n"
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_script_that_floods_is_ended_in_time(tmp_path: Path, full: Full, stream: int) -> None:
+    held = held_by(tmp_path / "fifo")
+    with pytest.raises(Retry, match=f"^timed out: ended after {SHARE:g} s"):
+        shell(f"trap '' TERM; exec 9>{tmp_path}/fifo; yes flood >&{stream}").deliver(
+            delivery(timeout=1.0)
+        )
+    assert wait_for_end(held) == b""
+
+
+def test_the_lines_of_a_script_are_passed_on_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "printf one >&2; printf ' two\\nthree' >&2; echo out; head -c 9000 /dev/zero"
+    with (tmp_path / "log").open("wb") as file:
+        monkeypatch.setattr(scripts, "STANDARD_ERROR", Log(file.fileno()))
+        shell(script).deliver(delivery())
+    lines = (tmp_path / "log").read_bytes().splitlines()
+    assert sorted(lines) == [bytes(LINE_LIMIT - 1), b"one two", b"out", b"three"]
 
 
 def test_a_line_that_is_too_long_is_cut() -> None:
@@ -200,6 +279,17 @@ def test_sigterm_ends_the_plug_in_and_its_scripts(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(20) == 0
     assert wait_for_end(held) == b""
+
+
+def test_the_end_by_a_signal_removes_the_socket(tmp_path: Path) -> None:
+    path = tmp_path / "plug.sock"
+    command = [*PILLION, "plugin", "exec", "--socket", str(path), "--", "sh", "-c", "exit 0"]
+    with subprocess.Popen(command) as process, socket.socket(socket.AF_UNIX) as link:
+        while link.connect_ex(str(path)):
+            assert process.poll() is None
+        process.terminate()
+        assert process.wait(20) == 0
+    assert not path.exists()
 
 
 #: The main thread gets no signal, as if each came just before its read.

@@ -20,12 +20,14 @@ from pillion_cli.plugin.peer import SocketPeer
 from pillion_plugin import link, serving
 from pillion_plugin.clock import Clock, SystemClock
 from pillion_plugin.link import Deliver, Plugin
+from pillion_plugin.log import FULL_TEXT
 from pillion_plugin.serving import SocketServer
 from support.plugin_link import INITIALIZE, Gates, deliver_params
 
 PRINTING = """
 import os, subprocess, sys
 from pillion_plugin import Delivery, run
+print("before")
 
 def deliver(delivery: Delivery) -> None:
     print("printed")
@@ -44,7 +46,10 @@ def line(method: str, params: Any, id: int) -> bytes:
 
 def run_program(source: str, given: bytes) -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-W", "error", "-c", source]
-    return subprocess.run(command, input=given, capture_output=True, check=True, timeout=30)
+    environment = {key: text for key, text in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        command, input=given, capture_output=True, check=True, timeout=30, env=environment
+    )
 
 
 def test_what_a_plug_in_prints_goes_to_standard_error() -> None:
@@ -53,7 +58,8 @@ def test_what_a_plug_in_prints_goes_to_standard_error() -> None:
     answers = [json.loads(one) for one in ended.stdout.splitlines()]
     assert [one["id"] for one in answers] == [1, 2]
     assert answers[1]["result"] == {"outcome": "success"}
-    assert ended.stderr.decode().splitlines() == ["printed", "written", "by a child", "afterwards"]
+    said = ended.stderr.decode().splitlines()
+    assert said == ["before", "printed", "written", "by a child", "afterwards"]
 
 
 def test_a_function_that_blocks_is_answered_for_and_the_process_ends() -> None:
@@ -67,6 +73,41 @@ def test_a_function_that_blocks_is_answered_for_and_the_process_ends() -> None:
         "outcome": "error",
         "detail": "timed out: no result within 0.2 s",
     }
+
+
+FLOODING = """
+from pillion_plugin import Delivery, run
+
+def deliver(delivery: Delivery) -> None:
+    if delivery.identifier == "raises":
+        raise ValueError("x" * 4000)
+    while True:
+        print("x" * 200)
+
+run(deliver, name="flooding")
+"""
+
+
+def test_a_function_that_floods_standard_error_is_answered_for() -> None:
+    """Nobody reads it, as a deliverer that has read 64 KiB until the second is over."""
+    command = [sys.executable, "-c", FLOODING]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:  # type: ignore[call-overload]
+
+        def answer(method: str, params: Any) -> Any:
+            send(process.stdin, method, params, 1)
+            return json.loads(process.stdout.readline())["result"]
+
+        try:
+            answer("initialize", INITIALIZE)
+            # More than a pipe holds.
+            for _ in range(30):
+                said = answer("deliver", deliver_params("raises"))["detail"]
+                assert said.startswith("ValueError: xxx")
+            assert FULL_TEXT in answer("deliver", deliver_params(timeout=0.2))["detail"]
+            assert "each of 1 in flight" in answer("deliver", deliver_params())["detail"]
+        finally:
+            process.kill()
 
 
 def test_a_deliverer_that_has_gone_ends_the_process() -> None:

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from pillion_sidecar.testing import FakeTime
+from pillion_testbed.helm import CHART
 from support.broker_programs import RECEIVERS, free_port, running
 from support.running import alert, listener, resources
 from support.running import running as deliverer
@@ -19,17 +20,18 @@ ALERTMANAGER = RECEIVERS.find("alertmanager")
 pytestmark = pytest.mark.skipif(
     ALERTMANAGER is None, reason="Alertmanager is missing: make receivers builds it"
 )
+INHIBITIONS = (CHART / "files" / "inhibitions.yaml").read_text()
 CONFIGURATION = "route: {receiver: none}\nreceivers: [{name: none}]\n"
 TEXT = 'Wind: 41 < 60 & "gusty" – ünïcode\\ ${x} {{ .Labels }}\nnext'
 
 
 @asynccontextmanager
-async def alertmanager(place: Path, port: int) -> AsyncIterator[str]:
+async def alertmanager(place: Path, port: int, *, rules: str = "") -> AsyncIterator[str]:
     # Beside the resources.
     folder = place / "alertmanager"
     folder.mkdir()
     file = folder / "alertmanager.yml"
-    file.write_text(CONFIGURATION)
+    file.write_text(CONFIGURATION + rules)
     command = [
         str(ALERTMANAGER),
         f"--config.file={file}",
@@ -69,6 +71,63 @@ async def test_it_has_the_alerts_after_it_was_down(tmp_path: Path) -> None:
     assert first["labels"]["system"] == "station-7"
     assert first["annotations"]["summary"] == TEXT
     assert second["labels"]["severity"] == "critical"
+
+
+def fired(name: str, destination: str) -> dict[str, Any]:
+    labels = {"alertname": name, "namespace": "weather", "service": "default"}
+    return {"labels": labels | {"destination": destination}}
+
+
+async def sent_of(place: Path, alerts: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Name and destination of those that are sent."""
+    async with (
+        alertmanager(place, free_port(), rules=INHIBITIONS) as url,
+        aiohttp.ClientSession() as session,
+    ):
+        async with session.post(url, json=alerts) as answer:
+            assert answer.status == 200
+        async with session.get(url, params={"inhibited": "false"}) as answer:
+            sent = await answer.json()
+    labels = [one["labels"] for one in sent]
+    return sorted((one["alertname"], one.get("destination", "")) for one in labels)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    ["PillionListenerUnreachable", "PillionDestinationPaused", "PillionDestinationHeld"],
+)
+async def test_a_listener_in_trouble_is_one_alert(tmp_path: Path, cause: str) -> None:
+    effects = [
+        "PillionListenerSlow",
+        "PillionListenerBacklogged",
+        "PillionQueueFilling",
+        "PillionIndicationsDiscarded",
+    ]
+    all_fired = [
+        *(fired(name, "siem") for name in (cause, *effects)),
+        *(fired(name, "archive") for name in effects),
+    ]
+    # At the other destination the slow listener stands for its backlog.
+    others = [name for name in effects if name != "PillionListenerBacklogged"]
+    sent = await sent_of(tmp_path, all_fired)
+    assert sent == sorted([*((name, "archive") for name in others), (cause, "siem")])
+
+
+async def test_a_slow_listener_is_one_alert_until_its_queue_fills_up(tmp_path: Path) -> None:
+    fills = ["PillionQueueFilling", "PillionIndicationsDiscarded"]
+    names = ["PillionListenerSlow", "PillionListenerBacklogged", *fills]
+    others = [fired("PillionListenerBacklogged", "archive")]
+    sent = await sent_of(tmp_path, [*(fired(name, "siem") for name in names), *others])
+    expected = [(name, "siem") for name in ("PillionListenerSlow", *fills)]
+    assert sent == sorted([*expected, ("PillionListenerBacklogged", "archive")])
+
+
+async def test_late_deliveries_are_one_alert(tmp_path: Path) -> None:
+    names = ["PillionDeliveriesLate", "PillionDeliveriesLateForHours"]
+    elsewhere = fired("PillionDeliveriesLateForHours", "")
+    elsewhere["labels"]["service"] = "gateway"
+    sent = await sent_of(tmp_path, [*(fired(name, "") for name in names), elsewhere])
+    assert [name for name, _ in sent] == names
 
 
 async def test_its_earlier_interface_is_gone_and_holds_the_destination(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ async def test_each_mechanism_authenticates_over_tls(
     assert results(told) == {SUCCESS}
     wrong = Credentials(username="writer", password="another one")
     (told_wrong,) = await deliver(fake_time, url, numbered(1), credentials=wrong, **given)
-    assert told_wrong.hold is HoldCause.CREDENTIALS
+    assert told_wrong.hold is HoldCause.REFUSED
     assert "SASL_AUTHENTICATION_FAILED" in told_wrong.detail
     (told_none,) = await deliver(fake_time, url, numbered(1), **given)
     assert told_none.result is ERROR
@@ -214,7 +214,7 @@ async def test_who_may_not_write_is_held(kafka: Kafka, fake_time: FakeTime) -> N
     }
     url = f"kafkas://localhost:{kafka.safe_port}"
     (told,) = await deliver(fake_time, url, numbered(1), **given)
-    assert told.hold is HoldCause.CREDENTIALS
+    assert told.hold is HoldCause.REFUSED
     assert "TOPIC_AUTHORIZATION_FAILED" in told.detail
 
 

@@ -174,7 +174,7 @@ async def test_passwords_and_rights(broker: Broker, fake_time: FakeTime) -> None
         async with handling(fake_time, broker.url) as handler:
             none = await outcome(handler, fake_time)
     for told in (wrong, reader, none):
-        assert (told.result, told.hold) == (DeliveryResult.ERROR, HoldCause.CREDENTIALS)
+        assert (told.result, told.hold) == (DeliveryResult.ERROR, HoldCause.REFUSED)
         assert "not authorized" in told.detail
         assert "planted" not in told.detail
 

@@ -198,7 +198,7 @@ async def test_passwords_and_permissions(server: Server, fake_time: FakeTime) ->
         (reader, "Permissions Violation for Publish to"),
         (deaf, "Permissions Violation for Subscription to"),
     ):
-        assert (told.result, told.hold) == (DeliveryResult.ERROR, HoldCause.CREDENTIALS)
+        assert (told.result, told.hold) == (DeliveryResult.ERROR, HoldCause.REFUSED)
         assert words in told.detail
         assert "planted" not in told.detail
 

@@ -108,8 +108,7 @@ async def test_deliveries_go_through_it(
         handler.close()
     if password == "wrong":
         # It answers 401. Outside of a tunnel this may be the listener's.
-        hold = HoldCause.CREDENTIALS if scheme == "https" else None
-        assert [one.hold for one in told] == [hold] * 2
+        assert [one.hold for one in told] == [HoldCause.REFUSED] * 2
         assert all("HTTP 401" in one.detail for one in told)
         assert heads == []
         return

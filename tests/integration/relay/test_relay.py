@@ -56,6 +56,21 @@ async def test_a_gateway_that_is_away_costs_no_attempt_and_no_order(house: Any) 
     assert (await queue(house))["discarded"] == {}
 
 
+async def test_the_gateway_alone_limits_the_rate_of_what_is_relayed(house: Any) -> None:
+    house.configure("siem", rateLimit={"perSecond": 0.001, "burst": 3})
+    await house.start_gateway()
+    await house.start_sidecar()
+    await publish(house, 0, 20)
+    while (shown := await queue(house))["delivered"] < 20:
+        assert shown["rateLimit"] is None
+    await house.listener.until(lambda: len(house.listener.at("siem")) >= 3)
+    shown = (await house.gateway.get("/v1/queues/siem")).document
+    while shown["delivered"] < 3:
+        shown = (await house.gateway.get("/v1/queues/siem")).document
+    assert (shown["depth"], shown["rateLimit"]["limiting"]) == (17, True)
+    assert house.listener.at("siem") == expected(3)
+
+
 async def test_nothing_durable_is_lost_or_told_twice_when_both_are_killed(house: Any) -> None:
     house.configure("siem")
     house.listener.status = 503

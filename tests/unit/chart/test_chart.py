@@ -20,6 +20,7 @@ from pillion_sidecar.config.durability import (
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.telemetry.definitions import METRICS
+from pillion_testbed.helm import alert_groups
 from support.house import ROOT
 from support.manual import DOCS, blocks, codes, table, text_of
 
@@ -27,7 +28,7 @@ CHART = ROOT / "charts" / "pillion"
 DESCRIPTION = yaml.safe_load((CHART / "Chart.yaml").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-ALERTS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+ALERTS = {"groups": alert_groups()}
 DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
 DESCRIBED = {value.path for value in reference.values()}
 _METRIC = re.compile(r"\bpillion_[a-z_]+")

@@ -76,3 +76,35 @@ def test_a_series_without_values_is_told_to_be_none() -> None:
     drawn = page(DASHBOARD, empty, ["Listeners"])
     panels = [one for one, _ in chosen(DASHBOARD["panels"], ["Listeners"]) if "targets" in one]
     assert drawn.count("No data") == len(panels)
+    # No loss is due.
+    assert ">none</div>" in page(DASHBOARD, empty, ["At a glance"])
+
+
+class Table(Told):
+    """Two destinations, of which one fails for a cause, and one is slow."""
+
+    def _ask(self, what: str, **parameters: str) -> list[Any]:
+        state = "topk" in parameters["query"]
+        found = []
+        for name, value, labels in (
+            ("a-slow", "3", {"cause": "slow"}),
+            ("b-failing", "6", {"cause": "<refused>"}),
+        ):
+            metric = {"namespace": "weather", "service": "default", "destination": name}
+            told = {**metric, **(labels if state else {})}
+            found.append({"metric": told, "value": [END, value if state else "7200"]})
+        return found
+
+
+def test_the_table_has_a_line_for_each_destination_the_worst_first() -> None:
+    source = Table(url="http://prometheus", start=START, end=END, interval="30s")
+    drawn = page(DASHBOARD, source, ["At a glance"])
+    rows = re.findall(r"<tr>(.*?)</tr>", drawn)
+    heads, *lines = [re.findall(r"<t[dh][^>]*>(.*?)</t", row) for row in rows]
+    assert heads[:6] == ["namespace", "service", "destination", "State", "cause", "First loss in"]
+    assert [line[2:6] for line in lines] == [
+        ["b-failing", "failing", "&lt;refused&gt;", "2 hours"],
+        ["a-slow", "slow", "slow", "2 hours"],
+    ]
+    assert "background:#c4162a" in rows[1]
+    assert "background:#e06c00" in rows[2]

@@ -41,12 +41,12 @@ def test_a_file_that_a_variable_names_is_told_with_the_variable(
     file = tmp_path / "none"
     monkeypatch.setenv("PILLION_TOKEN_FILE", str(file))
     monkeypatch.setenv("PILLION_CA", str(file))
-    access = Access.of(Namespace(to="https://gateway", ca=None, token_file=None))
+    access = Access.of(Namespace(server="https://gateway", ca=None, token_file=None))
     with pytest.raises(CommandError, match=f"^PILLION_TOKEN_FILE {file}: No such file"):
         access.headers()
     with pytest.raises(CommandError, match=f"^PILLION_CA {file}: No such file"):
         access.context()
-    given = Access.of(Namespace(to="https://gateway", ca=file, token_file=file))
+    given = Access.of(Namespace(server="https://gateway", ca=file, token_file=file))
     with pytest.raises(CommandError, match=f"^--token-file {file}: No such file"):
         given.headers()
 
@@ -57,7 +57,7 @@ def test_variables_stand_for_the_options_at_an_https_url_only(
     monkeypatch.setenv("PILLION_TOKEN_FILE", str(tmp_path / "token"))
     (tmp_path / "token").write_text("a.b.c")
     for url, shown in (("https://gateway", {"Authorization": "Bearer a.b.c"}), ("http://one", {})):
-        args = Namespace(to=url, ca=None, token_file=None)
+        args = Namespace(server=url, ca=None, token_file=None)
         access = Access.of(args)
         access.check(url)
         assert access.headers() == shown
@@ -108,7 +108,8 @@ def test_https_for_a_deliverer_without_tls_is_told() -> None:
     [
         (
             "the intake address serves no '/v1/x/v1/x'; did you mean /v1/x?",
-            "the intake address serves no '/v1/x/v1/x'; give --to or PILLION_URL without a path",
+            "the intake address serves no '/v1/x/v1/x'; give --server or PILLION_SERVER without a"
+            " path",
         ),
         ("no such publisher", "no such publisher"),
     ],

@@ -15,6 +15,7 @@ from pillion_cim.schema import load_schema
 from pillion_cli.commands import journal
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.journal_reader import JournalReader, Snapshot
+from pillion_sidecar.history.files import segments_of
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.intake.decoding import decode_object, parse_json
 from pillion_sidecar.journal.files import (
@@ -33,8 +34,10 @@ from pillion_sidecar.journal.records import (
     encode_indication,
 )
 from pillion_sidecar.journal.segments import segment_name
+from pillion_sidecar.testing import FakeTime
 from support.journal_files import JOURNAL_ID, Hand, MemoryFiles, queue_state
 from support.journal_owner import LiveJournal
+from support.outcomes import Recording, outcome
 
 JSON = dict[str, Any]
 
@@ -267,6 +270,27 @@ def test_verify_says_where_a_flipped_byte_is_and_what_is_lost(
     found, summary = capsys.readouterr().out.splitlines()
     assert found == (f"{segment_name(1)}: bytes {begin} to {end - 1}: damaged; lost: INDICATION 2")
     assert summary.startswith("damaged in 1 place: 1 file, ")
+
+
+def test_verify_reads_the_history_too(
+    made: Journal, capsys: pytest.CaptureFixture[str], fake_time: FakeTime
+) -> None:
+    busy(made)
+    history = Recording(made.folder, fake_time)
+    history.add(outcome(1), outcome(2))
+    history.commit()
+    history.history.close()
+    assert run("verify", made.folder) == Exit.OK
+    capsys.readouterr()
+    (segment,) = segments_of(made.folder)
+    data = bytearray(segment.path.read_bytes())
+    data[-1] ^= 1
+    segment.path.write_bytes(data)
+    assert run("verify", made.folder) == Exit.FAILED
+    found, summary = capsys.readouterr().out.splitlines()
+    lost = "outcomes, at most 2 discards among them"
+    assert found == f"{segment.path.name}: bytes 0 to {len(data) - 1}: damaged; lost: {lost}"
+    assert summary.startswith("damaged in 1 place: ")
 
 
 def test_a_write_that_a_kill_broke_off_is_told_and_is_no_damage(

@@ -97,11 +97,15 @@ def test_one_option_and_one_variable_name_the_deliverer(
         parser = entry.command_parser(name, entry.load(name))
         return parser.parse_args([*(["-"] if name == "publish" else []), *given])
 
-    assert parsed("--at", "u:1").to == parsed("--to", "u:1").to == "u:1"
-    assert parsed().to == DEFAULT_URL
+    assert {parsed(option, "u:1").server for option in ("--server", "--to", "--at")} == {"u:1"}
+    assert parsed().server == DEFAULT_URL
     monkeypatch.setenv("PILLION_URL", "http://elsewhere")
-    assert parsed().to == "http://elsewhere"
+    assert parsed().server == "http://elsewhere"
+    monkeypatch.setenv("PILLION_SERVER", "http://nearer")
+    assert parsed().server == "http://nearer"
+    assert parsed("--at", "u:1").server == "u:1"
     assert {parsed("--output", "table").output, parsed().output} == {"text"}
+    assert parsed("-o", "json").output == "json"
 
 
 @pytest.mark.parametrize(
@@ -113,23 +117,51 @@ def test_what_is_no_url_is_refused_at_once_by_option_or_variable(
 ) -> None:
     given = [name, *(["-"] if name == "publish" else [])]
     with pytest.raises(SystemExit) as end:
-        entry.main([*given, "--to", url])
+        entry.main([*given, "--server", url])
     assert end.value.code == Exit.USAGE
-    assert f"argument --to/--at: {url!r} is not a URL such as" in capsys.readouterr().err
+    assert f"argument --server: {url!r} is not a URL such as" in capsys.readouterr().err
     if name == "wait":
         return
-    monkeypatch.setenv("PILLION_URL", url)
-    with pytest.raises(SystemExit) as end:
-        entry.main(given)
-    assert end.value.code == Exit.USAGE
-    assert f"PILLION_URL: {url!r} is not a URL" in capsys.readouterr().err
+    for variable in ("PILLION_URL", "PILLION_SERVER"):
+        monkeypatch.setenv(variable, url)
+        with pytest.raises(SystemExit) as end:
+            entry.main(given)
+        monkeypatch.delenv(variable)
+        assert end.value.code == Exit.USAGE
+        assert f"{variable}: {url!r} is not a URL" in capsys.readouterr().err
 
 
 def test_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         entry.main(["--version"])
     assert end.value.code == 0
-    assert capsys.readouterr().out.startswith("pillion 0.")
+    shown = capsys.readouterr().out
+    assert shown.startswith("pillion 0.")
+    assert entry.main(["version"]) == Exit.OK
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("name", ["queues", "help"])
+def test_help_shows_what_the_option_shows(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        entry.main([name, "--help"])
+    shown = capsys.readouterr().out
+    assert entry.main(["help", name]) == Exit.OK
+    assert capsys.readouterr().out == shown
+    assert entry.main(["help"]) == Exit.OK
+    assert "commands:" in capsys.readouterr().out
+
+
+def test_earlier_names_of_an_option_are_neither_shown_nor_suggested(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    entry.main(["help", "queues"])
+    shown = capsys.readouterr().out
+    assert "--server URL" in shown
+    assert "--at" not in shown
+    with pytest.raises(SystemExit):
+        entry.main(["queues", "--a", "u:1"])
+    assert "--at" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["publish", "queues", "journal"])

@@ -33,7 +33,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             ["publish", "--wait", "5s", "x"],
             "unrecognized arguments: --wait: did you mean --timeout?",
         ),
-        (["publish", "--url", "x"], "unrecognized arguments: --url: did you mean --to?"),
+        (["publish", "--url", "x"], "unrecognized arguments: --url: did you mean --server?"),
         (
             ["validate", "--json", "x"],
             "unrecognized arguments: --json: did you mean --output json?",
@@ -75,8 +75,8 @@ def test_a_misspelt_option_is_named_before_one_that_is_missing(
             "argument action: 'DIR' is not an action: write one of inspect, verify, "
             "export, discards before DIR",
         ),
-        (["help", "publish"], "there is no command 'help': did you mean --help?"),
-        (["version"], "there is no command 'version': did you mean --version?"),
+        (["hlp"], "there is no command 'hlp': did you mean help?"),
+        (["help", "que"], "argument COMMAND: invalid choice: 'que': did you mean queues?"),
     ],
 )
 def test_a_wrong_order_is_answered_with_the_right_one(
@@ -103,9 +103,9 @@ def test_a_misspelt_choice_is_answered_with_the_nearest_or_with_all(
 
 def test_a_question_ends_without_a_semicolon(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["help", "publish"])
+        main(["hlp", "publish"])
     assert capsys.readouterr().err == (
-        "pillion: there is no command 'help': did you mean --help? pillion --help shows more\n"
+        "pillion: there is no command 'hlp': did you mean help? pillion --help shows more\n"
     )
 
 
@@ -212,6 +212,6 @@ def test_a_standard_input_that_is_closed_is_said(
 
 def test_wait_names_the_one_option_that_it_heeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["wait", "--to", "http://127.0.0.1:1", "--timeout", "0s"]) == Exit.FAILED
-    assert capsys.readouterr().err.endswith("or name another with --to\n")
+    assert capsys.readouterr().err.endswith("or name another with --server\n")
     assert main(["queues", "--to", "http://127.0.0.1:1"]) == Exit.FAILED
-    assert capsys.readouterr().err.endswith("or name another with --to or PILLION_URL\n")
+    assert capsys.readouterr().err.endswith("or name another with --server or PILLION_SERVER\n")

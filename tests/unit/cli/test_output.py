@@ -6,17 +6,16 @@ import signal
 import socket
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from pillion_cli.exits import MEANINGS, Exit
 from pillion_cli.main import COMMANDS, load
-from pillion_sidecar.journal.discards import DiscardFiles, encode_discard
-from pillion_sidecar.journal.ports import Discard
+from pillion_sidecar.history.files import HistoryFiles
 from support.house import ROOT
 from support.journal_files import Hand, MemoryFiles
+from support.outcomes import WEEK, outcome
 
 EXAMPLE = str(ROOT / "examples" / "first-subscription")
 SERVE = ("sidecar", "--resources", EXAMPLE, "--intake", "127.0.0.1:0", "--telemetry", "127.0.0.1:0")
@@ -49,20 +48,9 @@ def journal(tmp_path: Path) -> Path:
     hand.commit()
     for name, content in hand.files.contents.items():
         (tmp_path / name).write_bytes(content)
-    discard = Discard(
-        time=datetime(2026, 11, 22, 9, 0, tzinfo=UTC),
-        destination="siem",
-        subscription="to-siem",
-        reason="purged",
-        source="plant",
-        identifier="a" * 1000,
-        queue=1,
-        number=0,
-        id=1,
-    )
-    files = DiscardFiles(tmp_path, size=1 << 20)
+    files = HistoryFiles(tmp_path, size=1 << 20, seconds=WEEK)
     files.open(lambda one: False)
-    files.append(encode_discard(discard) * 200)
+    files.append(1, [outcome(0, identifier="a" * 1000)] * 200)
     files.close()
     return tmp_path
 

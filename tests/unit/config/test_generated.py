@@ -69,6 +69,7 @@ BOUNDS = {
     "array": {"items", "maxItems", "x-kubernetes-list-type"},
     "string": {"maxLength"},
     "integer": {"minimum", "maximum", "format"},
+    "number": {"minimum", "maximum"},
     "boolean": set[str](),
     # With keys that users choose, and with a number or a text for a value.
     "map": {"additionalProperties", "maxProperties"},

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -299,8 +300,9 @@ def test_the_text_of_an_error_is_bounded(tmp_path: Path) -> None:
         (
             {"protocol": "Webhook", "webhook": {"template": '{"a": "${sverity}"}'}},
             "Write a property, which begins with a capital, or one of apiKey, class, correlation, "
-            "ends, filterName, identifier, properties, sequenceContext, sequenceNumber, service, "
-            "severity, source, time; ${$} is a dollar sign.",
+            "discardAttempts, discardDestination, discardDetail, discardReason, ends, filterName, "
+            "identifier, properties, sequenceContext, sequenceNumber, service, severity, source, "
+            "time; ${$} is a dollar sign.",
         ),
     ],
 )
@@ -364,3 +366,56 @@ def test_a_url_with_a_password_is_told_without_it(tmp_path: Path) -> None:
     write(tmp_path, destination(destination="http://me:planted@one.example/"))
     assert [text for text in told(tmp_path) if "planted" in text] == []
     assert only(tmp_path).value == "'http://…@one.example/'"
+
+
+@pytest.mark.parametrize("field", ["rateLimit", "publisherRateLimit"])
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ({}, "perSecond: is missing"),
+        ({"burst": 5}, "perSecond: is missing"),
+        ({"perSecond": 0}, "perSecond: is not within 0.001 to 1,000,000 (value 0)"),
+        ({"perSecond": -1}, "perSecond: is not within 0.001 to 1,000,000"),
+        ({"perSecond": 1e9}, "perSecond: is not within 0.001 to 1,000,000"),
+        ({"perSecond": "5"}, "perSecond: is not a number (value '5'). Write a number, without q"),
+        ({"perSecond": True}, "perSecond: is not a number"),
+        ({"perSecond": 1, "burst": 0}, "burst: is not within 1 to 1,000,000"),
+        ({"perSecond": 1, "burst": 2.5}, "burst: is not a whole number"),
+        ({"perSecond": 1, "bursts": 2}, "bursts: is not known. Did you mean burst?"),
+        (5, "is not an object"),
+    ],
+)
+def test_a_wrong_rate_limit_is_told_with_its_bounds(
+    tmp_path: Path, field: str, limit: Any, told: str
+) -> None:
+    spec = {field: limit}
+    written = destination("ops", **spec) if field == "rateLimit" else service(**spec)
+    others = (service(),) if field == "rateLimit" else ()
+    write(tmp_path, written, *others)
+    problem = str(only(tmp_path))
+    assert f"spec.{field}" in problem
+    assert told in problem
+
+
+@pytest.mark.parametrize("rate", [".nan", ".inf", "-.inf", "1e-9"])
+def test_a_rate_that_is_no_usable_number_is_refused(tmp_path: Path, rate: str) -> None:
+    spec = "  protocol: CIM-XML\n  destination: http://h/\n  rateLimit: {perSecond: %s}\n"
+    yaml(tmp_path, f"{DESTINATION}spec:\n{spec % rate}")
+    assert "perSecond: is not" in str(only(tmp_path))
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(0.001, 1), (2.5, 3), (3, 3), (1e6, 1_000_000)])
+def test_a_rate_limit_may_be_a_fraction(tmp_path: Path, rate: float, burst: int) -> None:
+    limit = {"perSecond": rate}
+    write(
+        tmp_path,
+        service(publisherRateLimit=limit),
+        destination("ops", rateLimit=limit),
+        alert_filter(),
+        subscription("alerts", "ops"),
+    )
+    loaded = load_folder(tmp_path)
+    limits = (loaded.destinations["ops"].rate_limit, loaded.service.publisher_rate_limit)
+    for one in limits:
+        assert one is not None
+        assert (one.per_second, one.most_at_once) == (rate, burst)

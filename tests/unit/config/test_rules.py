@@ -68,7 +68,11 @@ def compare_to(one: StringType, other: StringType) -> IntType:
     return IntType(amount(one).compare(amount(other)))
 
 
-QUANTITIES: dict[str, CELFunction] = {"quantity": quantity, "compareTo": compare_to}
+def add(left: StringType, right: StringType) -> StringType:
+    return StringType(f"{amount(left) + amount(right):f}")
+
+
+QUANTITIES: dict[str, CELFunction] = {"quantity": quantity, "compareTo": compare_to, "add": add}
 
 
 def cel_holds(rule: Rule, value: Any) -> bool:
@@ -90,6 +94,7 @@ def defaulted(kind: FieldType, value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("path", "kind"), WITH_RULES, ids=[path for path, _ in WITH_RULES])
+@pytest.mark.timeout(300)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_both_forms_of_a_rule_agree(

@@ -3,6 +3,7 @@
 import pytest
 
 from pillion_sidecar.config.schema.service import Durability
+from pillion_sidecar.delivery.repeating import Room
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.limits import MIB, JournalSettings
 from support.delivery import ERROR, SUCCESS, destination
@@ -31,3 +32,27 @@ def test_dead_listeners_that_share_all_never_refuse_what_others_get(dead: int) -
     assert deliverer.journal.statistics.live_bytes <= SETTINGS.live_bound
     assert not deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED)
     assert set(deliverer.settlements.discarded(DiscardReason.QUEUE_FULL))
+
+
+def test_what_is_repeated_takes_no_room_of_others() -> None:
+    deliverer = OnDisk(MemoryFiles(), settings=SETTINGS)
+    deliverer.answer = ERROR
+    deliverer.apply([destination("dead"), destination("well")])
+    assert deliverer.service.room_to_repeat("well").places == 1
+    number = 0
+    while not deliverer.journal.is_half_full:
+        assert deliverer.give(f"i{number}", "dead", body=b"x" * 10_000) is None
+        deliverer.run()
+        number += 1
+    assert deliverer.service.room_to_repeat("well") == Room(0, "the journal is half full")
+    while not deliverer.journal.is_over_bytes(10_000):
+        assert deliverer.give(f"i{number}", "dead", body=b"x" * 10_000) is None
+        deliverer.run()
+        number += 1
+    again = deliverer.indication("again", body=b"x" * 10_000)
+    again.redrives = 1
+    refusal = deliverer.service.offer(again, deliverer.targets("well"))
+    assert refusal is not None
+    assert refusal.reason == "the journal is nearly full"
+    assert deliverer.settlements.seen == []
+    assert deliverer.give("new", "well", body=b"x" * 10_000) is None

@@ -7,6 +7,8 @@ import pytest
 
 from pillion_sidecar.config.schema.common import RemovalAction
 from pillion_sidecar.config.schema.destination import Ordering, RemovalPolicy, RetryPolicy
+from pillion_sidecar.delivery import table
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination, subscription
 from support.fake_journal import FakeJournal
@@ -283,6 +285,65 @@ def test_skip_lets_an_attempt_under_way_arrive_but_does_not_repeat_it(deliverer,
     deliverer.answer_held("ops", outcome)
     assert deliverer.settlements.delivered == (["a"] if arrives else [])
     assert deliverer.settlements.discarded(DiscardReason.PURGED) == ([] if arrives else ["a"])
+
+
+def test_a_retry_by_hand_is_made_now_and_spends_no_attempt(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=1))])
+    deliverer.publish("a")
+    deliverer.run()
+    for _ in range(3):
+        deliverer.advance(10)
+        assert deliverer.service.retry("ops")
+        deliverer.run()
+    assert deliverer.handlers["ops"].times == [1000, 1010, 1020, 1030]
+    assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == []
+    deliverer.advance(30)
+    assert deliverer.handlers["ops"].times[-1] == 1060
+    assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
+
+
+def test_a_retry_by_hand_spends_no_refusal(deliverer):
+    deliverer.answer = DeliveryOutcome(
+        DeliveryResult.ERROR, "HTTP 422", 422, refuses_indication=True
+    )
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    for _ in range(5):
+        assert deliverer.service.retry("ops")
+        deliverer.run()
+    assert deliverer.handlers["ops"].identifiers == ["a"] * 6
+    assert deliverer.settlements.discarded(DiscardReason.FATAL_ERROR) == []
+
+
+def test_a_retry_by_hand_that_succeeds_changes_nothing_for_the_next(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=1))])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.handlers["ops"].answer = SUCCESS
+    assert deliverer.service.retry("ops")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a"]
+    deliverer.handlers["ops"].answer = ERROR
+    deliverer.publish("b")
+    deliverer.advance(30)
+    assert deliverer.handlers["ops"].identifiers == ["a", "a", "b", "b"]
+    assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["b"]
+
+
+def test_nothing_is_retried_by_hand_that_no_retry_waits_for(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    assert not deliverer.service.retry("ops")
+    assert not deliverer.service.retry("nobody")
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.apply([destination("ops", suspended=True)])
+    assert not deliverer.service.retry("ops")
+    deliverer.run()
+    assert deliverer.handlers["ops"].identifiers == ["a"]
 
 
 def test_skip_gives_up_one_of_several_under_way(deliverer):
@@ -578,12 +639,73 @@ def test_a_destination_that_works_again_is_told_once(deliverer, caplog):
     assert deliverer.queue("ops").health.failing_since is None
 
 
+def test_a_listener_that_flaps_does_not_flood_the_log(deliverer, caplog):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    handler = deliverer.handlers["ops"]
+    with caplog.at_level(logging.INFO):
+        # Five outages of less than a minute, and one that lasts.
+        for _ in range(5):
+            deliverer.publish("a")
+            deliverer.run()
+            handler.answer = SUCCESS
+            deliverer.service.hasten()
+            deliverer.run()
+            deliverer.advance(1)
+            handler.answer = ERROR
+        assert [record.event for record in caplog.records] == [
+            "delivery-failing",
+            "delivery-resumed",
+        ]
+        caplog.clear()
+        deliverer.publish("b")
+        deliverer.advance(70)
+        assert [record.event for record in caplog.records] == ["delivery-failing"]
+
+
 def test_a_removed_queue_that_still_stands_in_the_round_gets_no_attempt(deliverer):
     deliverer.apply([destination("ops"), destination("gone")])
     deliverer.publish("a", "gone")
     deliverer.apply([destination("ops")])
     assert deliverer.created[1].attempts == []
     assert deliverer.settlements.discarded(DiscardReason.DESTINATION_REMOVED) == ["a"]
+
+
+def test_discards_of_a_removed_destination_are_remembered(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops"), destination("gone")])
+    for _ in range(300):
+        deliverer.publish("a", "gone")
+    deliverer.apply([destination("ops")])
+    deliverer.run()
+    former = deliverer.service.former_discards()
+    assert former["gone"][DiscardReason.DESTINATION_REMOVED] == 300
+    # A destination of the same name goes on counting.
+    deliverer.apply([destination("ops"), destination("gone", uid="another")])
+    assert "gone" not in former
+    discarded = deliverer.queue("gone").statistics.discarded
+    assert discarded[DiscardReason.DESTINATION_REMOVED] == 300
+
+
+def test_discards_of_a_drained_destination_count_for_its_successor(deliverer):
+    deliverer.answer = ERROR
+    drains = destination("ops", removal_policy=RemovalPolicy.DRAIN)
+    deliverer.apply([drains])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.apply([destination("ops", uid="another")])
+    deliverer.advance(1000)
+    assert deliverer.service.former_discards() == {}
+    discarded = deliverer.queue("ops").statistics.discarded
+    assert discarded[DiscardReason.ATTEMPTS_EXCEEDED] == 1
+
+
+def test_only_so_many_removed_destinations_are_remembered(deliverer, monkeypatch):
+    monkeypatch.setattr(table, "MOST_FORMER", 2)
+    for name in ("one", "two", "three"):
+        deliverer.apply([destination(name)])
+    deliverer.apply([])
+    assert list(deliverer.service.former_discards()) == ["two", "three"]
 
 
 def test_what_is_discarded_in_turns_goes_first_come_first(deliverer):

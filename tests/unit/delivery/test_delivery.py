@@ -9,7 +9,6 @@ from pillion_sidecar.config.schema.destination import RetryPolicy
 from pillion_sidecar.delivery.dispatcher import ATTEMPTS_PER_TURN
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.ports import Discard
 from support.delivery import (
     ERROR,
     FATAL_ERROR,
@@ -19,6 +18,7 @@ from support.delivery import (
     destination,
     subscription,
 )
+from support.outcomes import KeptOutcomes
 
 
 @pytest.fixture
@@ -335,14 +335,6 @@ def test_a_fatal_error_is_not_retried(deliverer):
     assert deliverer.settlements.discarded(DiscardReason.FATAL_ERROR) == ["a"]
 
 
-class Listed:
-    def __init__(self) -> None:
-        self.all: list[Discard] = []
-
-    def add(self, discard: Discard) -> None:
-        self.all.append(discard)
-
-
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
@@ -351,8 +343,8 @@ class Listed:
     ],
 )
 def test_a_discard_has_the_detail_of_its_attempt_and_counts_it(caplog, result, reason):
-    listed = Listed()
-    deliverer = Deliverer(discards=listed)
+    history = KeptOutcomes()
+    deliverer = Deliverer(history=history)
     deliverer.answer = DeliveryOutcome(result, "never\n" + "x" * 1000)
     deliverer.apply([destination("ops", retry=RetryPolicy(attempts=0))])
     deliverer.publish("a")
@@ -362,7 +354,7 @@ def test_a_discard_has_the_detail_of_its_attempt_and_counts_it(caplog, result, r
     detail = "never " + "x" * 194
     assert record.getMessage() == f"indication discarded: {reason.value}: {detail}"
     assert (record.detail, record.attempts) == (detail, 1)
-    assert [(one.reason, one.detail, one.attempts) for one in listed.all] == [(reason, detail, 1)]
+    assert [(one.reason, one.detail, one.attempts) for one in history.all] == [(reason, detail, 1)]
 
 
 @pytest.mark.parametrize("marked", [True, False])

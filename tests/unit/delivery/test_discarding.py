@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from pillion_sidecar.delivery.entries import QueueEntry
 from pillion_sidecar.delivery.settlement import DISCARDS_PER_TURN, DiscardTurns
+from pillion_sidecar.history.outcome import NoHistory
 from pillion_sidecar.indication import DiscardReason, Indication
 
 
@@ -19,6 +20,7 @@ def test_one_that_is_copied_forward_before_its_turn_is_settled_where_it_lies() -
         ),
         packing=cast(Any, None),
         finished=lambda queue: None,
+        pace=NoHistory(),
     )
     entries = [
         QueueEntry(

@@ -8,18 +8,8 @@ import pytest
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.delivery.events import COUNTED_KINDS
 from pillion_sidecar.delivery.settlement import PERIOD_SECONDS, TOLD_IN_ALL, TOLD_OF_KIND
-from pillion_sidecar.journal.ports import Discard
 from support.delivery import Deliverer, destination
-
-
-class Listed:
-    """A list in which every discard is."""
-
-    def __init__(self) -> None:
-        self.discards: list[Discard] = []
-
-    def add(self, discard: Discard) -> None:
-        self.discards.append(discard)
+from support.outcomes import KeptOutcomes
 
 
 def _queue_of_one(name: str) -> Any:
@@ -41,8 +31,8 @@ def _publish(deliverer: Deliverer, count: int, *, begin: int = 0) -> None:
 def test_the_first_of_a_kind_are_told_at_once_and_the_rest_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    listed = Listed()
-    deliverer = Deliverer(discards=listed)
+    listed = KeptOutcomes()
+    deliverer = Deliverer(history=listed)
     deliverer.apply([_queue_of_one("siem")])
     _publish(deliverer, 1001)
     assert [one.identifier for one in listed.discards] == [f"i{number}" for number in range(1000)]
@@ -108,12 +98,12 @@ def test_the_lines_are_bounded_however_many_destinations_there_are(
 
 
 def test_the_list_says_when_where_why_and_which() -> None:
-    listed = Listed()
-    deliverer = Deliverer(discards=listed)
+    listed = KeptOutcomes()
+    deliverer = Deliverer(history=listed)
     deliverer.apply([_queue_of_one("siem")])
     _publish(deliverer, 2)
     (one,) = listed.discards
-    assert one.time.timestamp() == pytest.approx(deliverer.time.time())
+    assert one.time == pytest.approx(deliverer.time.time())
     assert (one.destination, one.subscription, one.reason) == ("siem", "siem", "queue-full")
     assert (one.identifier, one.sequence_number, one.attempts) == ("i0", 0, 0)
     assert "run1" in (one.sequence_context or "")

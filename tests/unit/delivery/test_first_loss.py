@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.destination import Backoff, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.retry import HORIZON, first_loss_due, full_at, last_attempt_at
+from pillion_sidecar.delivery.retry import (
+    HORIZON,
+    first_loss_due,
+    full_at,
+    full_due,
+    last_attempt_at,
+    slow_since,
+)
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination
 from support.fake_journal import FakeJournal
@@ -226,3 +233,135 @@ def test_a_full_queue_is_due_to_give_way_with_the_next_failed_attempt() -> None:
     made.publish("c")
     made.run()
     assert made.settlements.discarded(DiscardReason.QUEUE_FULL) == ["a"]
+
+
+# ---------------------------------------------------------------------- a listener that answers
+
+
+class Slow:
+    """A listener that takes so many a second of those that are published."""
+
+    def __init__(self, *, arrive: int, taken: int, **changes: object) -> None:
+        self.made = Deliverer()
+        self.made.answer = None
+        self.made.apply([destination("ops", retry=RetryPolicy(attempts=None), **changes)])
+        self.arrive, self.taken = arrive, taken
+        self._number = 0
+
+    def advance(self, seconds: int) -> None:
+        for _ in range(seconds):
+            for _ in range(self.arrive):
+                self._number += 1
+                self.made.publish(str(self._number))
+            self.made.run()
+            handler = self.made.handlers["ops"]
+            for _ in range(self.taken):
+                if handler.held:
+                    handler.held.popleft()(SUCCESS)
+                    self.made.run()
+            self.made.advance(1)
+
+    def until_a_loss(self, reason: DiscardReason) -> int:
+        """Seconds until something is discarded."""
+        seconds = 0
+        while not self.made.settlements.discarded(reason):
+            self.advance(1)
+            seconds += 1
+        return seconds
+
+    @property
+    def slow_since(self) -> float | None:
+        return slow_since(self.made.queue("ops"))
+
+
+def test_a_slow_listener_is_named_with_the_time_at_which_the_first_lifetime_ends() -> None:
+    slow = Slow(arrive=10, taken=4, indication_lifetime_seconds=120.0)
+    slow.advance(12)
+    # Its deliveries are not late yet.
+    assert (slow.slow_since, due(slow.made)) == (None, None)
+    slow.advance(18)
+    assert slow.slow_since is not None
+    told = due(slow.made)
+    assert told == pytest.approx(slow.until_a_loss(DiscardReason.LIFETIME_EXPIRED), rel=0.1)
+
+
+def test_a_slow_listener_is_named_with_the_time_at_which_its_queue_is_full() -> None:
+    slow = Slow(
+        arrive=10,
+        taken=4,
+        indication_lifetime_seconds=0.0,
+        queue_size=400,
+        queue_full_policy=QueueFullPolicy.DISCARD_OLDEST,
+    )
+    slow.advance(30)
+    told, now = due(slow.made), slow.made.time.monotonic()
+    assert told is not None
+    assert full_due(slow.made.queue("ops"), now) == now + told
+    assert told == pytest.approx(slow.until_a_loss(DiscardReason.QUEUE_FULL), rel=0.1)
+
+
+def test_a_full_queue_that_pushes_back_is_full_now_and_loses_nothing() -> None:
+    slow = Slow(
+        arrive=10,
+        taken=4,
+        indication_lifetime_seconds=0.0,
+        queue_size=100,
+        queue_full_policy=QueueFullPolicy.REJECT,
+    )
+    slow.advance(30)
+    now = slow.made.time.monotonic()
+    assert full_due(slow.made.queue("ops"), now) == pytest.approx(now, abs=2)
+    assert due(slow.made) is None
+
+
+def test_a_listener_that_catches_up_is_neither_slow_nor_about_to_lose() -> None:
+    slow = Slow(arrive=10, taken=4, indication_lifetime_seconds=300.0)
+    slow.advance(40)
+    assert slow.slow_since is not None
+    slow.arrive, slow.taken = 4, 10
+    slow.advance(25)
+    assert slow.made.queue("ops").depth
+    assert (slow.slow_since, due(slow.made)) == (None, None)
+
+
+def test_what_waits_too_long_for_a_listener_that_catches_up_is_due() -> None:
+    slow = Slow(arrive=50, taken=4, indication_lifetime_seconds=100.0)
+    slow.advance(20)
+    slow.arrive = 0
+    slow.advance(41)
+    # Nothing arrives any more, and what waits takes longer than its lifetime.
+    assert slow.slow_since is None
+    told = due(slow.made)
+    assert told == pytest.approx(slow.until_a_loss(DiscardReason.LIFETIME_EXPIRED), rel=0.1)
+
+
+def test_a_listener_that_fails_is_not_slow_and_nor_is_it_when_it_is_back() -> None:
+    slow = Slow(arrive=10, taken=4)
+    slow.advance(30)
+    assert slow.slow_since is not None
+    handler = slow.made.handlers["ops"]
+    handler.held.popleft()(ERROR)
+    slow.made.run()
+    assert slow.slow_since is None
+    slow.arrive, slow.taken = 0, 30
+    slow.advance(40)
+    assert slow.made.queue("ops").health.failing_since is None
+    assert slow.slow_since is None
+
+
+@pytest.mark.parametrize("ending", ["suspended", "empty"])
+def test_a_queue_that_is_suspended_or_empty_is_not_slow_and_begins_anew(ending: str) -> None:
+    slow = Slow(arrive=10, taken=4)
+    slow.advance(30)
+    assert slow.slow_since is not None
+    policy = RetryPolicy(attempts=None)
+    if ending == "suspended":
+        slow.made.apply([destination("ops", retry=policy, suspended=True)])
+        assert slow.slow_since is None
+        slow.made.apply([destination("ops", retry=policy)])
+    else:
+        slow.arrive, slow.taken = 0, 10_000
+        slow.advance(1)
+        assert slow.slow_since is None
+        slow.made.publish("later")
+    assert slow.slow_since is None

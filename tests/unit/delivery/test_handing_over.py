@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.config.schema.destination import Ordering, RemovalPolicy, RetryPolicy
+from pillion_sidecar.config.schema.limits import RateLimit
+from pillion_sidecar.config.schema.response_policy import Action, ResponseRule
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, destination
 from support.fake_journal import FakeJournal
@@ -155,6 +158,23 @@ async def test_a_suspended_queue_waits_at_the_gateway_then(deliverer: RelayingDe
     assert deliverer.gateway.identifiers == ["0", "1"]
 
 
+@pytest.mark.parametrize("action", [Action.PAUSE, Action.DISABLE])
+async def test_a_queue_that_is_paused_or_disabled_is_handed_over(
+    deliverer: RelayingDeliverer, action: Action
+) -> None:
+    unavailable = DeliveryOutcome(DeliveryResult.ERROR, "HTTP 503", 503)
+    rules = (ResponseRule(answers=("503",), action=action),)
+    deliverer.apply([destination("ops", response_policy=rules)])
+    publish(deliverer, 0, 1)
+    deliverer.answer_held("ops", unavailable)
+    async with ending(deliverer) as draining:
+        if action is Action.PAUSE:
+            deliverer.answer_held("ops", unavailable)
+        deliverer.answer_all()
+        assert await draining == 0
+    assert deliverer.gateway.identifiers == ["0", "1"]
+
+
 @pytest.mark.parametrize("is_hung", [False, True])
 async def test_a_gateway_that_is_away_or_hung_does_not_keep_it_from_ending(
     deliverer: RelayingDeliverer, is_hung: bool
@@ -261,3 +281,20 @@ async def test_hastening_never_hands_over(deliverer: RelayingDeliverer) -> None:
         deliverer.advance(GRACE)
         assert await draining == 1
     assert not deliverer.gateways
+
+
+async def test_a_limited_queue_keeps_to_its_limit_and_is_handed_over_at_half_of_the_time(
+    deliverer: RelayingDeliverer,
+) -> None:
+    deliverer.answer = SUCCESS
+    deliverer.apply([destination("ops", rate_limit=RateLimit(per_second=0.001))])
+    publish(deliverer, 0, 1, 2)
+    async with ending(deliverer) as draining:
+        deliverer.advance(GRACE / 2 - 0.25)
+        assert deliverer.handlers["ops"].identifiers == ["0"]
+        await asyncio.sleep(0)
+        assert not draining.done()
+        deliverer.advance(0.25)
+        deliverer.answer_all()
+        assert deliverer.gateway.identifiers == ["1", "2"]
+    assert await draining == 0

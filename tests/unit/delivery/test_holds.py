@@ -14,7 +14,7 @@ from pillion_sidecar.config.schema.destination import (
     RemovalPolicy,
     RetryPolicy,
 )
-from pillion_sidecar.delivery.dispatcher import MOST_REFUSALS
+from pillion_sidecar.config.schema.response_policy import REFUSALS
 from pillion_sidecar.delivery.handler import (
     HOLD_RETRY_SECONDS,
     DeliveryOutcome,
@@ -243,7 +243,7 @@ def test_a_poison_indication_is_given_up_and_the_good_ones_beside_it_arrive(atte
     deliverer.advance(60)
     assert deliverer.settlements.discarded(DiscardReason.FATAL_ERROR) == ["poison"]
     assert deliverer.settlements.delivered == ["a", "b", "c", "d", "e"]
-    assert deliverer.handlers["ops"].identifiers.count("poison") == MOST_REFUSALS
+    assert deliverer.handlers["ops"].identifiers.count("poison") == REFUSALS
     assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == []
 
 

@@ -28,9 +28,9 @@ from pillion_sidecar.config.schema.destination import (
     RetryPolicy,
     SequenceIdentifiers,
 )
+from pillion_sidecar.config.schema.response_policy import REFUSALS
 from pillion_sidecar.config.schema.service import IndicationService
 from pillion_sidecar.config.schema.subscription import IndicationSubscription, SubscriptionState
-from pillion_sidecar.delivery.dispatcher import MOST_REFUSALS
 from pillion_sidecar.delivery.handler import (
     HOLD_RETRY_SECONDS,
     Delivery,
@@ -59,6 +59,9 @@ URLS = ("http://one.example/", "http://two.example/")
 SUBSCRIPTIONS = tuple(f"{name}-{number}" for name in DESTINATIONS for number in (1, 2))
 GROUPS = (None, "a", "b")
 
+#: What handlers say; rules and breakers have tests of their own.
+FAULTS = [one for one in HoldCause if not one.is_pause and one is not HoldCause.DISABLED]
+
 outcomes = st.one_of(
     st.just(DeliveryOutcome(DeliveryResult.SUCCESS)),
     st.just(DeliveryOutcome(DeliveryResult.SUCCESS)),
@@ -75,8 +78,9 @@ outcomes = st.one_of(
         DeliveryOutcome,
         st.sampled_from([DeliveryResult.ERROR, DeliveryResult.FATAL_ERROR]),
         st.just("wrong"),
-        hold=st.sampled_from(HoldCause),
+        hold=st.sampled_from(FAULTS),
     ),
+    st.just(DeliveryOutcome(DeliveryResult.ERROR, "HTTP 401", 401, hold=HoldCause.REFUSED)),
 )
 retries = st.builds(
     RetryPolicy,
@@ -305,15 +309,34 @@ class DeliveryModel(RuleBasedStateMachine):
                 assert entry.indication.identifier is not None
                 self.delivered[entry.indication.identifier, queue.name] += 1
                 books.not_before = None
-            elif outcome.hold is not None and attempt.handler is not queue.handler:
+            elif (cause := self.stops(queue, outcome)) and attempt.handler is not queue.handler:
                 # Of a handler that was replaced.
                 pass
-            elif outcome.hold is not None and not queue.draining:
-                books.not_before = self.time.monotonic() + HOLD_RETRY_SECONDS
+            elif cause is not None and not queue.draining:
+                wait = self.probed_after(queue) if cause.is_pause else HOLD_RETRY_SECONDS
+                books.not_before = self.time.monotonic() + wait
             elif outcome.result is not DeliveryResult.FATAL_ERROR or outcome.hold is not None:
                 self.fail(queue, books, entry, outcome)
         attempt.done(outcome)
         self.forget_waits()
+
+    def stops(self, queue: DestinationQueue, outcome: DeliveryOutcome) -> HoldCause | None:
+        """What a failure holds or pauses its queue for; a pause goes on after other failures."""
+        hold = queue.health.hold
+        is_paused = hold is not None and hold.cause.is_pause
+        says_nothing = outcome.hold is None and (
+            outcome.refuses_indication or outcome.result is DeliveryResult.FATAL_ERROR
+        )
+        if outcome.hold is not None or not is_paused or says_nothing:
+            return outcome.hold
+        assert hold is not None
+        return hold.cause
+
+    def probed_after(self, queue: DestinationQueue) -> float:
+        retry, lifetime = queue.retry, queue.lifetime
+        if not lifetime:
+            return retry.maximum_interval_seconds
+        return min(retry.maximum_interval_seconds, max(retry.interval_seconds, lifetime / 4))
 
     def forget_waits(self) -> None:
         """A wait ends with what waited: what comes next is tried at once."""
@@ -331,9 +354,9 @@ class DeliveryModel(RuleBasedStateMachine):
         books.not_before = self.time.monotonic() + wait
         entry.failures += 1
         entry.refusals += outcome.refuses_indication
-        assert entry.refusals <= MOST_REFUSALS
+        assert entry.refusals <= REFUSALS
         entry.allowed = policy.attempts
-        is_last = entry.failures > entry.allowed or entry.refusals == MOST_REFUSALS
+        is_last = entry.failures > entry.allowed or entry.refusals == REFUSALS
         if outcome.refuses_indication and is_last and entry.failures > 1:
             books.not_before = None
 
@@ -584,8 +607,12 @@ class DeliveryModel(RuleBasedStateMachine):
                 result: books.results[result] for result in DeliveryResult
             }
             assert queue.statistics.delivered == books.results[DeliveryResult.SUCCESS]
-            settled = queue.statistics.delivered + sum(queue.statistics.discarded.values())
-            assert len(books.accepted) == settled + queue.depth
+            # It goes on counting the discards of those of its name before it.
+            alike = [own for one, own in self.books.items() if one.name == queue.name]
+            delivered = sum(own.results[DeliveryResult.SUCCESS] for own in alike)
+            settled = delivered + sum(queue.statistics.discarded.values())
+            pending = sum(one.depth for one in queues if one.name == queue.name)
+            assert sum(len(own.accepted) for own in alike) == settled + pending
             flying = [attempt for attempt in self.flying if attempt.queue is queue]
             assert queue.in_flight_count == len(flying)
             assert set(map(id, queue.cancelled)) <= set(map(id, queue.in_flight))
@@ -599,14 +626,16 @@ class DeliveryModel(RuleBasedStateMachine):
                 assert not armed, "a timer without a purpose"
             elif queue.health.next_attempt_at is not None:
                 assert armed, "waits for nothing"
-                if queue.health.hold is not None:
+                if queue.health.is_held:
                     assert queue.health.pauses.began is not None, "its lifetimes count"
             else:
                 busy = {entry.indication.group for entry in queue.in_flight} - {None}
                 free = queue.destination.ordering is not Ordering.GROUP or any(
                     entry.indication.group not in busy for entry in queue.waiting.front
                 )
-                assert queue.in_flight_count >= queue.max_in_flight or not free, "not attempted"
+                probes = queue.health.hold is not None and queue.in_flight_count > 0
+                is_busy = queue.in_flight_count >= queue.max_in_flight or probes
+                assert is_busy or not free, "not attempted"
             assert queue.depth or not queue.draining, "drained, but still there"
         if not any(queue.waiting for queue in self.all_queues()):
             # One may be left that looks for subscriptions to end, and will find none; and one that

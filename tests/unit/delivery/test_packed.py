@@ -58,6 +58,9 @@ def test_they_are_what_a_list_would_be(steps: list[tuple[str, int, int]]) -> Non
         assert list(columns) == expected
         assert len(columns) == len(expected)
         assert columns.first(3) == expected[:3]
+        later = [one for one in expected if one.number > 9]
+        assert columns.behind(9, 2) == later[:2]
+        assert columns.count_behind(9) == len(later)
         assert columns.subscriptions() == {one.subscription for one in expected}
         for one in expected:
             assert columns.index(one.number) is not None

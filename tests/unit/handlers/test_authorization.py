@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pillion_cim.schema import load_schema
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, FailureCause, Handler
 from pillion_sidecar.handlers.authorization import AuthorizationError, Authorizer, Tell
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
@@ -82,7 +82,12 @@ def test_without_a_line_no_attempt_is_spent(make: Make) -> None:
     authorizer.asking.pop()(AuthorizationError("the token: not there"))
     assert not sender.sent
     assert outcomes == [
-        DeliveryOutcome(DeliveryResult.ERROR, "the token: not there", spends_attempt=False)
+        DeliveryOutcome(
+            DeliveryResult.ERROR,
+            "the token: not there",
+            spends_attempt=False,
+            cause=FailureCause.CREDENTIALS,
+        )
     ]
 
 

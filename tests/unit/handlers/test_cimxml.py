@@ -7,12 +7,17 @@ from lxml import etree
 
 from pillion_cim.cimxml.response import render_export_error, render_export_response
 from pillion_cim.schema import Schema, load_schema
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import (
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+)
 from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.transport.exchange import Failure, Headers
 from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
+from pillion_sidecar.trace_context import TraceContext
 from support.handlers import FakeSender, delivery, indication
 
 ALERT = (
@@ -76,6 +81,12 @@ def test_the_content_languages_travel_with_the_indication(
     of = indication(ALERT, languages=("de-CH", "en"))
     handler.deliver(delivery(of), lambda outcome: None)
     assert "Content-Language: de-CH, en" in sender.heads[0]
+
+
+def test_the_trace_travels_with_the_indication(handler: CIMXMLHandler, sender: FakeSender) -> None:
+    trace = TraceContext("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    handler.deliver(delivery(indication(ALERT, trace=trace)), lambda outcome: None)
+    assert f"traceparent: {trace.parent}" in sender.heads[0]
 
 
 def test_the_body_is_the_indication_with_what_the_delivery_adds(
@@ -160,7 +171,10 @@ def test_no_answer_is_what_the_sender_makes_of_it(
     outcomes: list[DeliveryOutcome] = []
     handler.deliver(delivery(indication(ALERT)), outcomes.append)
     sender.sent[0][1].failed(Failure(DeliveryResult.POST_DELIVERY_ERROR, "gone", 200, in_body=True))
-    assert outcomes == [DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, "gone", 200)]
+    lost = DeliveryOutcome(
+        DeliveryResult.POST_DELIVERY_ERROR, "gone", 200, cause=FailureCause.RESET
+    )
+    assert outcomes == [lost]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import (
+    Delivery,
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+)
 from pillion_sidecar.handlers.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler, event_of, render
 from pillion_sidecar.handlers.transport.exchange import Failure
 from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.testing import FakeTime
+from pillion_sidecar.trace_context import TraceContext
 from support.handlers import FakeSender, delivery, indication
 
 
@@ -222,6 +228,17 @@ def test_the_request_has_exactly_these_headers(
     ]
 
 
+def test_a_trace_is_in_headers_and_in_the_event(
+    handler: CloudEventsHandler, sender: FakeSender
+) -> None:
+    trace = TraceContext("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "a=1")
+    handler.deliver(delivery(indication(trace=trace)), lambda outcome: None)
+    sent = json.loads(sender.bodies[0])
+    assert (sent["traceparent"], sent["tracestate"]) == (trace.parent, "a=1")
+    assert f"traceparent: {trace.parent}" in sender.heads[0]
+    assert "tracestate: a=1" in sender.heads[0]
+
+
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
 def test_any_2xx_is_success(handler: CloudEventsHandler, sender: FakeSender, status: int) -> None:
     outcomes: list[DeliveryOutcome] = []
@@ -245,7 +262,10 @@ def test_a_failure_before_that_is_the_outcome(
     outcomes: list[DeliveryOutcome] = []
     handler.deliver(delivery(), outcomes.append)
     sender.sent[0][1].failed(Failure(DeliveryResult.POST_DELIVERY_ERROR, "gone", 200))
-    assert outcomes == [DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, "gone", 200)]
+    lost = DeliveryOutcome(
+        DeliveryResult.POST_DELIVERY_ERROR, "gone", 200, cause=FailureCause.RESET
+    )
+    assert outcomes == [lost]
 
 
 def test_an_indication_is_prepared_once(handler: CloudEventsHandler, sender: FakeSender) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, FailureCause
 from pillion_sidecar.handlers.coroutine import MOST_OVERDUE, CoroutineHandler, Deliver, Progress
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery
@@ -82,7 +82,9 @@ async def test_at_the_time_out_the_coroutine_ends(
     fake_time.advance(29.9)
     assert told == []
     fake_time.advance(0.2)
-    assert told == [DeliveryOutcome(result, "timed out after 30 s while dialing")]
+    assert told == [
+        DeliveryOutcome(result, "timed out after 30 s while dialing", cause=FailureCause.TIMEOUT)
+    ]
     await turns()
     assert library.cancelled == 1
     assert len(told) == 1
@@ -133,7 +135,9 @@ async def test_an_exception_is_an_error_that_names_its_type_alone(
             made.close()
         goes_on.set()
         await turns()
-    outcome = DeliveryOutcome(DeliveryResult.ERROR, "failed with LookupError while dialing")
+    outcome = DeliveryOutcome(
+        DeliveryResult.ERROR, "failed with LookupError while dialing", cause=FailureCause.DELIVERER
+    )
     assert told == ([] if close_first else [outcome])
     (record,) = caplog.records
     assert (record.event, record.destination) == ("attempt-failed", "desk")  # type: ignore[attr-defined]
@@ -149,7 +153,11 @@ async def test_a_coroutine_that_is_cancelled_from_inside_is_an_error(fake_time: 
 
     handler(deliver, fake_time).deliver(delivery(), told.append)
     await turns()
-    assert told == [DeliveryOutcome(DeliveryResult.ERROR, "was cancelled while delivering")]
+    assert told == [
+        DeliveryOutcome(
+            DeliveryResult.ERROR, "was cancelled while delivering", cause=FailureCause.DELIVERER
+        )
+    ]
 
 
 async def test_coroutines_that_do_not_end_are_bounded(fake_time: FakeTime) -> None:

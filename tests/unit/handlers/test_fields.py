@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_sidecar.config.schema.listener import Credentials
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.authorization import authorization
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.http.answers import RETRY_AFTER_LIMIT, retry_after, status_outcome
@@ -71,10 +71,18 @@ def test_any_retry_after_is_bounded_or_nothing(value: bytes) -> None:
     assert seconds is None or 0 <= seconds <= RETRY_AFTER_LIMIT
 
 
-@pytest.mark.parametrize("status", [301, 401, 403, 404, 410, 429, 500, 501, 503])
+@pytest.mark.parametrize("status", [301, 404, 410, 429, 500, 501, 503])
 def test_every_status_but_2xx_is_an_error_that_a_retry_may_mend(status: int) -> None:
     outcome = status_outcome(status, [], FakeTime())
     assert outcome == DeliveryOutcome(DeliveryResult.ERROR, f"HTTP {status}", status, None)
+
+
+@pytest.mark.parametrize("status", [401, 403, 407])
+def test_a_status_about_the_credentials_pauses(status: int) -> None:
+    outcome = status_outcome(status, [], FakeTime())
+    assert (outcome.hold, outcome.status) == (HoldCause.REFUSED, status)
+    assert f"HTTP {status}" in outcome.detail
+    assert not outcome.refuses_indication
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])

@@ -95,7 +95,7 @@ async def test_a_refusal_is_told_although_the_broker_closes_behind_it(refuses: b
         await until(lambda: bool(owner.losses))
     (failure,) = owner.losses
     assert failure is not None
-    hold = HoldCause.CREDENTIALS if refuses else None
+    hold = HoldCause.REFUSED if refuses else None
     told = "the password is wrong" if refuses else "closed the connection during the authentication"
     assert failure.hold is hold
     assert told in failure.detail

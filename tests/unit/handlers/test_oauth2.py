@@ -10,7 +10,12 @@ import pytest
 
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.schema.oauth2 import ClientAuthentication, OAuth2
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.handler import (
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+    HoldCause,
+)
 from pillion_sidecar.handlers.authorization import AuthorizationError
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.http.oauth2 import (
@@ -189,9 +194,11 @@ async def test_a_refusal_is_named_and_the_clients_own_fault_holds(
     pause = "; it is asked again after 300 s" if hold else ""
     assert str(error) == ": ".join([f"id.example gave no token: HTTP {status}", *texts]) + pause
     assert error.outcome == (
-        DeliveryOutcome(DeliveryResult.FATAL_ERROR, str(error), hold=HoldCause.CREDENTIALS)
+        DeliveryOutcome(DeliveryResult.FATAL_ERROR, str(error), hold=HoldCause.REFUSED)
         if hold
-        else DeliveryOutcome(DeliveryResult.ERROR, str(error), spends_attempt=False)
+        else DeliveryOutcome(
+            DeliveryResult.ERROR, str(error), spends_attempt=False, cause=FailureCause.CREDENTIALS
+        )
     )
     asked = len(endpoint.sender.sent)
     if hold:
@@ -353,6 +360,6 @@ def test_no_outcome_quotes_the_clients_secret(
     handler.deliver(delivery(), outcomes.append)
     endpoint.answer(401, error="invalid_client", error_description=f"not {quoted}")
     (told,) = outcomes
-    assert told.hold is HoldCause.CREDENTIALS
+    assert told.hold is HoldCause.REFUSED
     assert "planted" not in told.detail
     assert "gave no token: HTTP 401: the token endpoint's answer quotes" in told.detail

@@ -9,8 +9,13 @@ from contextlib import AsyncExitStack
 import pytest
 
 from pillion_sidecar.handlers.transport.exchange import failure_outcome
-from pillion_sidecar.handlers.transport.outgoing import LOOK_SECONDS, OutgoingConnections
-from pillion_sidecar.handlers.transport.sender import LEAST_OVERDUE_SECONDS, SHORTAGE_SECONDS
+from pillion_sidecar.handlers.transport.outgoing import (
+    LEAST_OVERDUE_SECONDS,
+    LOOK_SECONDS,
+    AnswerTimes,
+    OutgoingConnections,
+)
+from pillion_sidecar.handlers.transport.sender import SHORTAGE_SECONDS
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, Recorder, listening, ok, request, sending
 
@@ -21,7 +26,8 @@ class Slot:
     def __init__(self, outgoing: OutgoingConnections, *, owner: object = None) -> None:
         self.outgoing = outgoing
         self.owner = self if owner is None else owner
-        self.is_idle = self.is_failing = self.is_overdue = False
+        self.is_idle = self.is_overdue = False
+        self.failures = 0
         self.has_connection = False
 
     def ask(self) -> bool:
@@ -33,7 +39,7 @@ class Slot:
         self.outgoing.give(self)
 
     def give_way(self) -> None:
-        self.is_failing = True
+        self.failures += 1
         self.close_idle()
 
     def admitted(self) -> None:
@@ -79,7 +85,7 @@ def test_a_quarter_is_kept_for_those_that_answer() -> None:
     outgoing = OutgoingConnections(8)
     failing = [Slot(outgoing) for _ in range(10)]
     for one in failing:
-        one.is_failing = True
+        one.failures = 2
         one.ask()
     assert [one.has_connection for one in failing] == [True] * 6 + [False] * 4
     answering = [Slot(outgoing) for _ in range(3)]
@@ -110,12 +116,30 @@ def test_each_destination_has_its_turn() -> None:
     assert order == ["many", other, "many", "many"]
 
 
+def test_an_eighth_is_for_those_that_fail_while_others_wait() -> None:
+    outgoing = OutgoingConnections(8)
+    busy, waiting = ([Slot(outgoing) for _ in range(8)] for _ in range(2))
+    failed = [Slot(outgoing) for _ in range(3)]
+    for number, one in enumerate(failed):
+        one.failures = 2 if number else 3
+    failed[2].failures = 1
+    assert all([one.ask() for one in busy])
+    assert not any([one.ask() for one in (*waiting, *failed)])
+    # First the one that may have recovered.
+    busy[0].close_idle()
+    assert failed[2].has_connection
+    busy[1].close_idle()
+    assert waiting[0].has_connection
+    failed[2].close_idle()
+    assert (failed[0].has_connection, failed[1].has_connection) == (True, False)
+
+
 def test_what_is_overdue_gives_way_to_those_who_wait_and_what_has_failed_keeps_its_share(
     fake_time: FakeTime,
 ) -> None:
     outgoing = OutgoingConnections(4, timers=fake_time)
     failing, slow, quick, hung = (Slot(outgoing) for _ in range(4))
-    failing.is_failing = True
+    failing.failures = 1
     for one in (failing, slow, quick, hung):
         assert one.ask()
     failing.is_overdue = hung.is_overdue = True
@@ -131,11 +155,51 @@ def test_what_is_overdue_gives_way_to_those_who_wait_and_what_has_failed_keeps_i
     assert fake_time.next_due() is None
 
 
+def test_those_that_hang_give_way_to_one_another(fake_time: FakeTime) -> None:
+    outgoing = OutgoingConnections(4, timers=fake_time)
+    hung = [Slot(outgoing) for _ in range(5)]
+    for one in hung:
+        one.failures = 2
+        one.is_overdue = True
+        one.ask()
+    assert [one.has_connection for one in hung] == [True, True, True, False, False]
+    again = Slot(outgoing)
+    again.failures = 1
+    again.ask()
+    fake_time.advance(LOOK_SECONDS)
+    assert again.has_connection
+    assert sum(one.has_connection for one in hung) == 2
+
+
+def test_those_that_hang_give_way_where_only_those_that_failed_wait(fake_time: FakeTime) -> None:
+    outgoing = OutgoingConnections(1, timers=fake_time)
+    hung, failed = Slot(outgoing), Slot(outgoing)
+    assert hung.ask()
+    hung.is_overdue = True
+    failed.failures = 1
+    assert not failed.ask()
+    fake_time.advance(LOOK_SECONDS)
+    assert failed.has_connection
+
+
+def test_each_attempt_without_an_answer_has_more_time() -> None:
+    times = AnswerTimes()
+    found = [times.overdue]
+    for now in range(1, 7):
+        times.failed(began_at=now, now=now)
+        # It was under way at the same time.
+        times.failed(began_at=now - 0.5, now=now)
+        found.append(times.overdue)
+    assert found == [5, 10, 20, 40, 80, 80, 80]
+    times.answered(9.0)
+    assert (times.failures, times.overdue) == (0, 90)
+
+
 def test_an_idle_connection_of_one_that_failed_is_closed_for_another_that_fails() -> None:
     outgoing = OutgoingConnections(4)
     failing = [Slot(outgoing) for _ in range(4)]
     for one in failing:
-        one.is_failing = True
+        one.failures = 1
     assert [one.ask() for one in failing[:3]] == [True] * 3
     failing[1].is_idle = True
     assert failing[3].ask()
@@ -179,7 +243,8 @@ async def test_a_healthy_destination_does_not_wait_for_the_time_out_of_those_tha
         assert not any(end.future.done() for end in ends[5:])
         assert {failure_outcome(one).preempted for one in preempted} == {True}
         assert all("limit of open files" in one.detail for one in preempted)
-        # Those that hang are tried again; from now on they have a share and no more.
+        # Those that hang are tried again; from now on they have a share and no more, which they
+        # leave to one another.
         again = [Recorder() for _ in preempted]
         for sender, end in zip(senders, again, strict=False):
             sender.send(request(), end)
@@ -188,7 +253,7 @@ async def test_a_healthy_destination_does_not_wait_for_the_time_out_of_those_tha
             healthy.send(request(), recorder)
             fake_time.advance(LOOK_SECONDS)
             assert (await recorder.answer())[0] == 200
-        assert not any(end.future.done() for end in again)
+        assert sum(end.future.done() for end in again) == 2
 
 
 async def test_a_listener_that_is_always_slow_does_not_give_way(fake_time: FakeTime) -> None:

@@ -9,18 +9,28 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ho
 from pillion_sidecar.handlers.http.answers import RETRY_AFTER_LIMIT
 from pillion_sidecar.handlers.plugin import messages
 from pillion_sidecar.handlers.plugin.link import (
+    FIRST_WAIT,
     IDLE_SECONDS,
     LONGEST_WAIT,
     MARGIN_SECONDS,
     MOST_UNASKED,
+    OVERDUE_WITH_PROGRESS,
+    TURN_SECONDS,
     UNASKED_SECONDS,
 )
-from pillion_sidecar.handlers.plugin.messages import DETAIL_LIMIT, FLUSHES_HINT, Answer
+from pillion_sidecar.handlers.plugin.messages import (
+    DETAIL_LIMIT,
+    FLUSHES_HINT,
+    MOST_ID_CHARACTERS,
+    PRINTS_HINT,
+    Answer,
+)
 from pillion_sidecar.handlers.plugin.replies import Command
 from pillion_sidecar.handlers.plugin.wire import LinkError
-from pillion_sidecar.handlers.plugin_slots import CLOSING_SECONDS
+from pillion_sidecar.handlers.plugin_slots import CLOSING_SECONDS, LinkSlots
+from pillion_sidecar.handlers.transport.outgoing import LEAST_OVERDUE_SECONDS, OVERDUE_TIMES
 from pillion_sidecar.testing import FakeTime
-from support.plugins import TIMEOUT, CountedSlots, Linked, turns
+from support.plugins import TIMEOUT, Linked, turns
 
 #: Seconds of the link's own time-out (S2.4).
 SILENCE = TIMEOUT + MARGIN_SECONDS
@@ -273,7 +283,7 @@ async def test_what_was_written_to_a_closed_wire_was_not_handled(linked: Linked)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"hello", "a line that is not JSON: hello"),
+        (b"hello", f"a line that is not JSON: hello. {PRINTS_HINT}"),
         (b"", "a line that is not JSON"),
         (b"\xff\xfe", "a line with text that is not valid Unicode: "),
         (rb'{"a":"a\ud800b"}', 'a line with text that is not valid Unicode: {"a":"a\\ud800b"}'),
@@ -509,41 +519,198 @@ async def test_a_close_within_an_outcome_keeps_the_others_silent(linked: Linked)
     assert linked.outcomes == {}
 
 
-async def test_a_deliverer_has_so_many_links_and_an_idle_one_gives_way(
+async def test_an_idle_link_ends_for_another_which_waits_until_nothing_of_it_is_left(
     fake_time: FakeTime,
 ) -> None:
-    slots = CountedSlots(timers=fake_time, most=2)
-    first, second, third = (Linked(fake_time, slots=slots) for _ in range(3))
-    for one in (first, second):
-        await one.begin()
-    await third.send()
-    assert third.results == {1: ERROR}
-    assert not third.outcomes[1].spends_attempt
-    assert "linked already" in third.outcomes[1].detail
+    first, second, third = several(fake_time, slots=LinkSlots(timers=fake_time, most=2))
+    await first.begin()
+    await second.begin()
     second.opener.wire.succeeds(1)
+    second.opener.wire.ends_slowly = True
     await third.send()
     assert second.opener.wire.ended is False
-    assert third.results == {1: ERROR, 2: ERROR}
-    await third.begin()
+    assert (third.opener.begun, third.outcomes) == (0, {})
+    second.opener.wire.goes()
+    await turns()
+    third.opener.wire.greets()
     third.opener.wire.succeeds(1)
-    assert third.results[3] is SUCCESS
+    assert third.results == {1: SUCCESS}
     assert first.outcomes == {}
+
+
+async def test_a_wait_for_a_slot_is_not_timed(fake_time: FakeTime) -> None:
+    first, second = several(fake_time, 2, slots=LinkSlots(timers=fake_time, most=1))
+    await first.begin(2)
+    # From now on a long answer is usual.
+    fake_time.advance(2 * LEAST_OVERDUE_SECONDS)
+    first.opener.wire.succeeds(1)
+    await second.send()
+    for _ in range(20):
+        fake_time.advance(LEAST_OVERDUE_SECONDS - 1)
+        first.opener.wire.says({"jsonrpc": "2.0", "method": "log", "params": {}})
+    assert second.outcomes == {}
+    assert first.results == {1: SUCCESS}
+
+
+async def test_a_link_with_progress_and_without_an_answer_gives_way(fake_time: FakeTime) -> None:
+    first, second = several(fake_time, 2, slots=LinkSlots(timers=fake_time, most=1))
+    await first.begin()
+    await second.send()
+    for _ in range(OVERDUE_WITH_PROGRESS):
+        assert first.outcomes == {}
+        fake_time.advance(LEAST_OVERDUE_SECONDS - 0.5)
+        first.opener.wire.says({"jsonrpc": "2.0", "method": "progress", "params": {}})
+    fake_time.advance(3.0)
+    assert first.outcomes[1].preempted
+    assert "it answered nothing for 20 s" in first.outcomes[1].detail
+
+
+async def test_an_end_of_the_link_is_no_attempt_for_what_it_was_not_sent(
+    fake_time: FakeTime,
+) -> None:
+    linked = Linked(fake_time)
+    await linked.begin(3, inFlight=1)
+    linked.opener.wire.breaks()
+    assert linked.outcomes[1].spends_attempt
+    for number in (2, 3):
+        outcome = linked.outcomes[number]
+        assert (outcome.spends_attempt, outcome.preempted) == (False, True)
+        assert outcome.detail == linked.outcomes[1].detail
+
+
+async def test_a_start_that_fails_is_an_attempt_for_the_first_alone(fake_time: FakeTime) -> None:
+    linked = Linked(fake_time)
+    linked.opener.failure = LinkError("no such program")
+    await linked.send(3)
+    assert [one.spends_attempt for one in linked.outcomes.values()] == [True, False, False]
+
+
+@pytest.mark.parametrize("id", ["x" * (MOST_ID_CHARACTERS + 1), [1], {"a": 1}])
+async def test_a_request_with_a_large_id_ends_the_link(fake_time: FakeTime, id: Any) -> None:
+    linked = Linked(fake_time)
+    await linked.begin()
+    linked.opener.wire.says({"jsonrpc": "2.0", "id": "x" * MOST_ID_CHARACTERS, "method": "ask"})
+    assert linked.outcomes == {}
+    linked.opener.wire.says({"jsonrpc": "2.0", "id": id, "method": "ask"})
+    assert "an id of over 256 characters" in linked.outcomes[1].detail
+
+
+async def test_a_link_that_others_wait_for_ends_its_turn_after_the_last_answer(
+    fake_time: FakeTime,
+) -> None:
+    first, second = several(fake_time, 2, slots=LinkSlots(timers=fake_time, most=1))
+    await first.begin(3)
+    await second.send()
+    first.opener.wire.succeeds(1)
+    assert first.opener.wire.delivered == [1, 2]
+    fake_time.advance(TURN_SECONDS)
+    assert first.opener.gone == 0
+    first.opener.wire.succeeds(2)
+    assert first.opener.wire.ended is False
+    await turns()
+    second.opener.wire.greets()
+    second.opener.wire.succeeds(1)
+    fake_time.advance(TURN_SECONDS)
+    await turns()
+    # The third command waited for the next turn.
+    first.opener.wire.greets()
+    assert first.opener.wire.delivered == [3]
+
+
+async def test_a_link_that_nobody_waits_for_keeps_its_slot(fake_time: FakeTime) -> None:
+    linked = Linked(fake_time, slots=LinkSlots(timers=fake_time, most=1))
+    await linked.begin()
+    fake_time.advance(2 * TURN_SECONDS)
+    linked.opener.wire.succeeds(1)
+    fake_time.advance(2 * TURN_SECONDS)
+    await linked.send()
+    linked.opener.wire.succeeds(2)
+    assert linked.opener.begun == 1
+
+
+async def test_a_silent_link_gives_way_and_its_attempt_does_not_count(fake_time: FakeTime) -> None:
+    first, second = several(fake_time, 2, slots=LinkSlots(timers=fake_time, most=1))
+    await first.begin()
+    await second.send()
+    fake_time.advance(LEAST_OVERDUE_SECONDS - 0.5)
+    assert first.outcomes == {}
+    fake_time.advance(1.0)
+    outcome = first.outcomes[1]
+    assert outcome.detail == (
+        "plug-in test: it answered nothing for 5 s, and other plug-ins wait for a link"
+    )
+    assert outcome.preempted
+    assert not outcome.spends_attempt
+    await turns()
+    assert second.opener.begun == 1
+
+
+async def test_an_answer_that_takes_as_long_as_others_did_is_not_overdue(
+    fake_time: FakeTime,
+) -> None:
+    first, second = several(fake_time, 2, slots=LinkSlots(timers=fake_time, most=1))
+    await first.begin(2)
+    fake_time.advance(2.0)
+    first.opener.wire.succeeds(1)
+    await second.send()
+    fake_time.advance(OVERDUE_TIMES * 2.0 - 1.0)
+    assert first.opener.gone == 0
+    fake_time.advance(2.0)
+    assert first.opener.wire.ended is True
+
+
+async def test_silent_plug_ins_leave_a_quarter_of_the_slots_to_those_that_answer(
+    fake_time: FakeTime,
+) -> None:
+    hung = several(fake_time, 5, slots=(slots := LinkSlots(timers=fake_time, most=4)))
+    for one in hung[:4]:
+        await one.begin()
+    # They have not answered.
+    fake_time.advance(SILENCE)
+    fake_time.advance(FIRST_WAIT)
+    for one in hung[:4]:
+        await one.send()
+    assert slots.taken == 3
+    answering = Linked(fake_time, slots=slots)
+    await answering.begin()
+    answering.opener.wire.succeeds(1)
+    assert answering.results == {1: SUCCESS}
+    assert hung[3].outcomes.keys() == {1}
+
+
+async def test_a_link_that_is_closed_while_it_waits_gives_its_turn_back(
+    fake_time: FakeTime,
+) -> None:
+    first, second = several(fake_time, 2, slots=(slots := LinkSlots(timers=fake_time, most=1)))
+    await first.begin()
+    await second.send()
+    second.link.close()
+    # So it ends no turn.
+    fake_time.advance(TURN_SECONDS)
+    first.opener.wire.succeeds(1)
+    assert first.opener.gone == 0
+    first.link.close()
+    await turns()
+    assert (second.opener.begun, slots.taken) == (0, 0)
 
 
 async def test_a_stopping_deliverer_waits_for_its_links_but_not_for_ever(
     fake_time: FakeTime,
 ) -> None:
-    slots = CountedSlots(timers=fake_time)
-    give_back = slots.take(Linked(fake_time).link)
+    slots = LinkSlots(timers=fake_time)
+    slot = slots.take(Linked(fake_time).link)
     slots.take(Linked(fake_time).link)
-    assert give_back is not None
     closing = asyncio.create_task(slots.close())
     await turns()
-    give_back()
+    slot.give()
     await turns()
     assert not closing.done()
     fake_time.advance(CLOSING_SECONDS)
     await closing
+
+
+def several(time: FakeTime, count: int = 3, *, slots: LinkSlots) -> list[Linked]:
+    return [Linked(time, slots=slots) for _ in range(count)]
 
 
 async def test_of_a_secret_url_nothing_is_shown(

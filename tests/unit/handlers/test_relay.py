@@ -25,6 +25,8 @@ from pillion_sidecar.handlers.transport.exchange import Failure
 from pillion_sidecar.handlers.transport.target import parse_target
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.testing import FakeTime
+from pillion_sidecar.trace_context import MOST_STATE, TraceContext
+from pillion_sidecar.wire.relay import MOST_TRACE_BYTES
 from support.handlers import BODY, FakeSender, delivery, indication
 from support.relaying import RELAY_URL
 
@@ -95,6 +97,50 @@ def answer(sender: FakeSender, document: object, status: int = 200, *headers: An
 
 
 # ---------------------------------------------------------------------- batches
+
+
+def test_a_header_names_the_lines_that_repeat_what_was_discarded(
+    fake_time: FakeTime, sender: FakeSender
+) -> None:
+    relay = handler(sender, fake_time)
+    for number, redrives in enumerate((7, 0, 9, 0, 3)):
+        relay.deliver(relayed(number, redrives=redrives), lambda _: None)
+        assert all(
+            line.keys() == {"class", "properties", "relay"} for line in lines(sender.bodies[-1])
+        )
+    answer(sender, TAKEN)
+    relay.deliver(relayed(5), lambda _: None)
+    answer(sender, {"accepted": 4, "duplicate": 0, "refused": [], "durable": True})
+    heads = [request.partition(b"\r\n\r\n")[0] for request, _ in sender.sent]
+    told = [[line for line in head.split(b"\r\n") if b"Repeated" in line] for head in heads]
+    assert told == [[b"Pillion-Repeated: 0"], [b"Pillion-Repeated: 1,3"], []]
+
+
+def trace(number: int, state: str = "") -> TraceContext:
+    return TraceContext(f"00-{number:032x}-00f067aa0ba902b7-01", state)
+
+
+def test_headers_name_the_lines_of_each_trace(fake_time: FakeTime, sender: FakeSender) -> None:
+    relay = handler(sender, fake_time)
+    for number, given in enumerate((None, trace(1, "a=1"), trace(2), None, trace(1, "a=1"))):
+        relay.deliver(relayed(number, trace=given), lambda _: None)
+    answer(sender, TAKEN)
+    head = sender.sent[-1][0].partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    assert [line for line in head if "Trace" in line] == [
+        f"Pillion-Trace: {trace(1).parent} 0,3 a=1",
+        f"Pillion-Trace: {trace(2).parent} 1",
+    ]
+
+
+def test_the_headers_of_traces_are_bounded(fake_time: FakeTime, sender: FakeSender) -> None:
+    relay = handler(sender, fake_time)
+    for number in range(MOST_LINES + 1):
+        given = trace(number + 1, "a" * MOST_STATE)
+        relay.deliver(relayed(number, redrives=1, trace=given), lambda _: None)
+    answer(sender, TAKEN)
+    head = sender.sent[-1][0].partition(b"\r\n\r\n")[0]
+    assert MOST_TRACE_BYTES - 1000 < len(head) < MOST_TRACE_BYTES + 2000
+    assert b"Pillion-Repeated: 0,1,2" in head
 
 
 def test_the_first_goes_at_once_and_what_comes_meanwhile_with_the_next_request(

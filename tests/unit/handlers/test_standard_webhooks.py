@@ -14,9 +14,13 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.config.signing import SigningKey
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.handler import (
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+    HoldCause,
+)
 from pillion_sidecar.handlers.authorization import StaticAuthorizer
-from pillion_sidecar.handlers.http.posting import GONE_SECONDS
 from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.handlers.standard_webhooks import StandardWebhooksHandler, header_identifier
 from pillion_sidecar.handlers.transport.exchange import Failure
@@ -213,31 +217,16 @@ def test_a_failure_is_the_outcome(sender: FakeSender, clock: FakeTime) -> None:
     outcomes: list[DeliveryOutcome] = []
     made(sender, clock).deliver(delivery(), outcomes.append)
     sender.sent[0][1].failed(Failure(DeliveryResult.POST_DELIVERY_ERROR, "gone"))
-    assert outcomes == [DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, "gone")]
+    lost = DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, "gone", cause=FailureCause.RESET)
+    assert outcomes == [lost]
 
 
-async def told(handler: StandardWebhooksHandler) -> DeliveryOutcome:
-    outcome: asyncio.Future[DeliveryOutcome] = asyncio.get_running_loop().create_future()
-    handler.deliver(delivery(), outcome.set_result)
-    return await outcome
-
-
-async def test_410_holds_the_destination_and_is_asked_again_after_an_hour(
-    sender: FakeSender, clock: FakeTime
-) -> None:
-    handler = made(sender, clock)
+def test_410_holds_the_destination(sender: FakeSender, clock: FakeTime) -> None:
     outcomes: list[DeliveryOutcome] = []
-    handler.deliver(delivery(), outcomes.append)
+    made(sender, clock).deliver(delivery(), outcomes.append)
     sender.sent[0][1].answered(410, [], b"")
-    assert outcomes[0].hold is HoldCause.DESTINATION
+    assert (outcomes[0].hold, outcomes[0].status) == (HoldCause.DESTINATION, 410)
     assert "HTTP 410" in outcomes[0].detail
-    clock.advance(GONE_SECONDS - 1)
-    assert await told(handler) == outcomes[0]
-    assert len(sender.sent) == 1
-    clock.advance(1)
-    handler.deliver(delivery(), outcomes.append)
-    sender.sent[1][1].answered(200, [], b"")
-    assert outcomes[1].result is DeliveryResult.SUCCESS
 
 
 async def test_what_is_no_instance_is_fatal_and_told_later(

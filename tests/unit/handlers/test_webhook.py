@@ -325,7 +325,7 @@ def test_a_refused_body_is_about_the_indication_and_a_refused_key_holds() -> Non
     assert (refused.result, refused.refuses_indication) == (DeliveryResult.ERROR, True)
     body = b'{"errors":["Length of \'routing_key\' is incorrect"]}'
     key = Sent(Preset.PAGER_DUTY).answer(400, body)
-    assert (key.result, key.hold) == (DeliveryResult.FATAL_ERROR, HoldCause.CREDENTIALS)
+    assert (key.result, key.hold) == (DeliveryResult.FATAL_ERROR, HoldCause.REFUSED)
     assert "routing_key" in key.detail
     assert Sent(Preset.SLACK).answer(400, body).hold is None
 
@@ -354,7 +354,7 @@ def test_an_answer_that_quotes_the_key_is_not_shown() -> None:
     handler.deliver(alert(), sent.outcomes.append)
     sent.sender.sent[-1][1].answered(400, [], b"Invalid routing key " + KEY.encode())
     (outcome,) = sent.outcomes
-    assert outcome.hold is HoldCause.CREDENTIALS
+    assert outcome.hold is HoldCause.REFUSED
     assert KEY[:8] not in outcome.detail
     assert "is not shown" in outcome.detail
 

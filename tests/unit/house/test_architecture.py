@@ -31,6 +31,8 @@ ALLOWED = {
         # Of extras, each for one protocol; see test_a_sidecar_loads_no_library_of_an_extra.
         "aiokafka",
         "aiosmtplib",
+        # Of the extra otel; see test_a_sidecar_loads_no_library_of_an_extra.
+        "opentelemetry",
     },
     "pyspark_pillion": {"pyspark", "py4j", "pyarrow"},
     "pillion_operator": {
@@ -61,17 +63,20 @@ PORTS = {
 }
 CONNECTING = {
     "pillion_sidecar.app",
+    "pillion_sidecar.history_runtime",
     "pillion_sidecar.journal_runtime",
     "pillion_sidecar.revisions",
 }
-#: It only reads what it reports on.
-READING = "pillion_sidecar.telemetry."
+#: They only read what they report on.
+READING = ("pillion_sidecar.telemetry.", "pillion_sidecar.diagnosis.")
 #: What these modules, and the vocabulary, may speak of.
 VOCABULARY = "pillion_sidecar.indication"
 VALUES = {
     VOCABULARY,
     "pillion_sidecar.config.schema.destination",
+    "pillion_sidecar.config.schema.response_policy",
     "pillion_sidecar.config.schema.service",
+    "pillion_sidecar.trace_context",
     "pillion_cim.model",
     "pillion_cim.schema",
 }
@@ -205,7 +210,7 @@ def test_a_sidecar_loads_no_handler_before_a_destination_needs_it() -> None:
 def test_a_sidecar_loads_no_library_of_an_extra() -> None:
     libraries = {protocol.library for protocol in load_protocols().values()} - {""}
     loaded = {name.split(".")[0] for name in imported_along_with(["pillion_sidecar.app"])}
-    assert loaded.isdisjoint(libraries)
+    assert loaded.isdisjoint(libraries | {"opentelemetry"})
 
 
 def test_the_command_loads_a_room_only_when_its_subcommand_runs() -> None:

@@ -30,7 +30,9 @@ def test_each_room_is_whole_and_says_that_it_is_typed(wheel: zipfile.ZipFile) ->
     for name, folder in packages().items():
         assert f"{name}/py.typed" in shipped
         files = [
-            path for path in folder.rglob("*") if path.suffix in {".py", ".json", ".txt", ".yaml"}
+            path
+            for path in folder.rglob("*")
+            if path.suffix in {".py", ".json", ".txt", ".yaml", ".html", ".css", ".js"}
         ]
         assert {str(Path(name, path.relative_to(folder))) for path in files} <= shipped
 

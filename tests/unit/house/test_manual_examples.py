@@ -38,12 +38,23 @@ def test_json_on_a_page_is_json_and_an_indication_is_one(block: str) -> None:
         decode_object(value["data"], schema=SCHEMA)
 
 
+#: Of an earlier example.
+OPERATIONS = """
+apiVersion: pillion.dev/v1alpha1
+kind: ListenerDestination
+metadata: {name: operations}
+spec: {destination: "http://127.0.0.1:9", protocol: CIM-XML}
+"""
+
+
 @pytest.mark.parametrize("block", of_each_page("yaml"))
 def test_resources_on_a_page_are_loaded_without_a_complaint(block: str, tmp_path: Path) -> None:
     if "pillion.dev/v1alpha1" not in block:
         yaml.safe_load(block)
         return
     (tmp_path / "page.yaml").write_text(block, encoding="utf-8")
+    if "kind: ListenerDestination" not in block and "kind: IndicationReplay" in block:
+        (tmp_path / "others.yaml").write_text(OPERATIONS, encoding="utf-8")
     loaded = load_folder(tmp_path)
     # Some pages show a service alone.
     assert loaded.destinations or loaded.service.classes

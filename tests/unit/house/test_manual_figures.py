@@ -36,6 +36,7 @@ from pillion_sidecar.descriptors import (
 from pillion_sidecar.handlers.http.answers import BODY_LIMIT
 from pillion_sidecar.handlers.transport.exchange import HEAD_LIMIT
 from pillion_sidecar.handlers.transport.sender import IDLE_SECONDS
+from pillion_sidecar.history.faults import MOST_ASKED
 from pillion_sidecar.http_server import MAXIMUM_HEADERS
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.intake.answers import CALLBACK_DISCARDS
@@ -48,6 +49,7 @@ from pillion_sidecar.intake.limits import (
     MOST_WAITING,
     IntakeLimits,
 )
+from pillion_sidecar.intake.pacing import MOST_CHARACTERS, MOST_PUBLISHERS
 from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, MAXIMUM_TEXT
 from pillion_sidecar.intake.parameters import MAXIMUM_FAULTS as MOST_FAULTS_TOLD
 from pillion_sidecar.intake.server import CIM_XML_PATHS
@@ -80,8 +82,6 @@ from pillion_sidecar.reliability.callbacks import (
 from pillion_sidecar.reliability.publishers import MAXIMUM_PUBLISHERS
 from pillion_sidecar.reliability.receipts import (
     MAXIMUM_DISCARDS_DETAILED,
-    MAXIMUM_FAULTS,
-    MAXIMUM_FAULTS_OF_ALL,
     MAXIMUM_RECEIPTS,
 )
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT
@@ -145,9 +145,9 @@ def first_codes(name: str, head: str) -> set[str]:
         ("a body that does not arrive", [LIMITS.idle_seconds, LIMITS.progress_bytes, 408]),
         ("the longest wait", [LIMITS.wait_seconds]),
         ("receipts kept", [MAXIMUM_RECEIPTS]),
-        ("publishers known", [MAXIMUM_PUBLISHERS]),
-        ("faults kept for one", [MAXIMUM_FAULTS]),
-        ("faults kept over all", [MAXIMUM_FAULTS_OF_ALL]),
+        ("publishers known for flush", [MAXIMUM_PUBLISHERS]),
+        ("publishers known for `publisherRateLimit`", [MOST_PUBLISHERS, MOST_CHARACTERS]),
+        ("lists of faults", [MOST_ASKED, 503]),
         ("callbacks awaited", [MAXIMUM_AWAITED, 503]),
         ("callbacks waiting", [MAXIMUM_OUTGOING, MAXIMUM_OUTGOING_BYTES]),
         ("discards listed in a callback", [CALLBACK_DISCARDS]),
@@ -252,7 +252,7 @@ def test_every_limit_of_intake_is_pinned() -> None:
 
 def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> None:
     rows = {codes(row[0])[0]: row for row in table("publishing.md", "parameter")}
-    assert set(rows) == {"ack", "timeout", "source", "instance", "callback"}
+    assert set(rows) == {"ack", "timeout", "source", "instance", "redeliver", "callback"}
     assert numbers(rows["callback"][2]) == [MAXIMUM_URL]
     assert numbers(rows["timeout"][1]) == [DEFAULT_TIMEOUT]
     assert numbers(rows["timeout"][2]) == [0, LIMITS.wait_seconds]

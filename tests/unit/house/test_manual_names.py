@@ -7,16 +7,15 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pillion_cli.main import command_parser, load
 from pillion_operator.status.conditions import OUR_TYPES
+from pillion_testbed.helm import alert_groups
 from support.house import ROOT
 from support.manual import PAGES, codes, text_of
 
 ALL_PAGES = [*PAGES, ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md"]
-RULES = yaml.safe_load((ROOT / "charts/pillion/files/alerts.yaml").read_text(encoding="utf-8"))
-ALERTS = {rule["alert"] for group in RULES["groups"] for rule in group["rules"]}
+ALERTS = {rule["alert"] for group in alert_groups() for rule in group["rules"]}
 #: By section of the page of the architecture: where its paths begin.
 FOLDERS = {
     "Inside the deliverer": ROOT / "sidecar/pillion_sidecar",

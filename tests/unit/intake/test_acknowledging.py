@@ -171,7 +171,7 @@ async def test_faults_are_polled_for_by_publisher_and_in_order() -> None:
                     "identifier": "2",
                 },
                 {
-                    "number": 2,
+                    "number": 3,
                     "destination": "siem",
                     "reason": "queue-full",
                     "source": "s",
@@ -179,14 +179,15 @@ async def test_faults_are_polled_for_by_publisher_and_in_order() -> None:
                 },
             ],
             "dropped": 0,
-            "last": 2,
-            "instance": document["instance"],
-            "since": document["since"],
+            "last": 3,
+            "instance": door.history.id,
         }
         _, document = await door.get("/v1/faults?publisher=p&after=1&limit=5")
-        assert [one["number"] for one in document["faults"]] == [2]
+        assert [one["number"] for one in document["faults"]] == [3]
         _, document = await door.get("/v1/faults?publisher=p&limit=1")
-        assert [one["number"] for one in document["faults"]] == [1]
+        assert ([one["number"] for one in document["faults"]], document["last"]) == ([1], 3)
+        _, document = await door.get("/v1/faults?publisher=p&limit=0")
+        assert (document["faults"], document["last"]) == ([], 3)
 
 
 async def test_the_fault_of_a_duplicates_original_is_told_too() -> None:
@@ -195,9 +196,10 @@ async def test_the_fault_of_a_duplicates_original_is_told_too() -> None:
         await door.post(lines(alert("1")), path=path, headers={"Pillion-Publisher": "one"})
         await door.post(lines(alert("1")), path=path, headers={"Pillion-Publisher": "two"})
         door.queues.settle(0, discarded=DiscardReason.LIFETIME_EXPIRED)
+        door.time.advance(0)
         _, document = await door.get("/v1/faults?publisher=two")
         assert document["faults"] == [
-            {"number": 1, "destination": "siem", "reason": "lifetime-expired", "duplicate": True}
+            {"number": 2, "destination": "siem", "reason": "lifetime-expired", "duplicate": True}
         ]
 
 
@@ -205,7 +207,12 @@ async def test_the_fault_of_a_duplicates_original_is_told_too() -> None:
     ("query", "status", "says"),
     [
         ("", 400, "Pillion-Publisher"),
-        ("publisher=nobody", 404, "nothing is known"),
+        ("publisher=p&after=7", 409, "begun anew"),
+        ("publisher=p&instance=0123456789abcdef", 409, "begun anew"),
+        ("publisher=p&instance=", 409, "begun anew"),
+        ("publisher=p&instance={id}.9.1.r1", 409, "begun anew"),
+        ("publisher=p&instance={id}.0.253402300800000.r1", 409, "begun anew"),
+        ("publisher=p&instance={id}.0." + "9" * 5000 + ".r1", 409, "begun anew"),
         ("publisher=p&after=-1", 400, "after"),
         ("publisher=p&after=1e3", 400, "after"),
         ("publisher=p&limit=10001", 400, "10000"),
@@ -215,7 +222,7 @@ async def test_the_fault_of_a_duplicates_original_is_told_too() -> None:
 async def test_a_wrong_poll_is_told_what_is_wrong(query: str, status: int, says: str) -> None:
     async with Door().open() as door:
         await door.post(lines(alert("1")), headers={"Pillion-Publisher": "p"})
-        got, document = await door.get(f"/v1/faults?{query}")
+        got, document = await door.get(f"/v1/faults?{query.format(id=door.history.id)}")
         assert (got, says in document["reason"]) == (status, True)
 
 
@@ -326,6 +333,9 @@ async def test_a_discard_counts_once_though_its_request_was_repeated_meanwhile()
         door.queues.settle(0, discarded=DiscardReason.ATTEMPTS_EXCEEDED)
         _, document, _ = await door.post(b"", path="/v1/flush?publisher=p&timeout=0")
         assert document["destinations"]["siem"]["discarded"] == {"attempts-exceeded": 1}
+        door.time.advance(0)
+        _, document = await door.get("/v1/faults?publisher=p")
+        assert [one["identifier"] for one in document["faults"]] == ["1"]
 
 
 @pytest.mark.parametrize(

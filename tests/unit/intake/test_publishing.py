@@ -10,6 +10,7 @@ from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target
 from pillion_sidecar.intake import bodies
 from pillion_sidecar.intake.limits import IntakeLimits
+from pillion_sidecar.trace_context import TraceContext
 from support.intake import Door, alert, lines, target
 
 
@@ -249,6 +250,33 @@ async def test_content_languages_travel_with_the_indication() -> None:
         assert door.queues.taken[0].languages == ("de", "en-GB")
 
 
+async def test_a_trace_travels_with_each_indication_of_its_request() -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with Door().open() as door:
+        given = {"traceparent": parent, "tracestate": "a=1"}
+        await door.post(lines(alert("a"), alert("b")), headers=given)
+        assert [one.trace for one in door.queues.taken] == [TraceContext(parent, "a=1")] * 2
+        status, _, _ = await door.post(lines(alert("c")), headers={"traceparent": "garbage"})
+        assert (status, door.queues.taken[-1].trace) == (200, None)
+
+
+async def test_an_event_has_a_trace_of_its_own() -> None:
+    own = "00-11111111111111111111111111111111-00f067aa0ba902b7-01"
+    of_request = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": alert("a")}
+    events = [event | {"traceparent": own, "tracestate": "a=1"}, event | {"id": "2"}]
+    events[1]["data"] = alert("b")
+    async with Door().open() as door:
+        status, _, _ = await door.post(
+            json.dumps(events).encode(),
+            content_type="application/cloudevents-batch+json",
+            headers={"traceparent": of_request},
+        )
+        assert status == 200
+        traces = [one.trace for one in door.queues.taken]
+        assert traces == [TraceContext(own, "a=1"), TraceContext(of_request)]
+
+
 async def test_one_json_object_is_taken_also_over_several_lines() -> None:
     async with Door().open() as door:
         body = json.dumps(alert("a"), indent=2).encode()
@@ -286,7 +314,7 @@ async def test_a_body_of_another_form_is_415(headers: dict[str, str], says: str)
         ("source=", "source"),
         ("source=a%01b", "source: has a character that XML cannot carry"),
         ("sorce=a", "'sorce': there is no such parameter; did you mean source?"),
-        ("frobnicate=1", "use ack, callback, instance, source, timeout"),
+        ("frobnicate=1", "use ack, callback, instance, redeliver, source, timeout"),
         ("source=a&ack=accepted&source=b", "source: is given more than once"),
     ],
 )
@@ -545,8 +573,11 @@ async def test_what_is_known_of_a_publisher_has_an_instance_that_each_answer_nam
         _, faults = await door.get("/v1/faults?publisher=task-1")
         _, unnamed, _ = await door.post(lines(alert("2")))
         assert published["instance"]
-        assert published["instance"] == flushed["instance"] == faults["instance"]
-        assert flushed["since"] == faults["since"]
+        assert published["instance"] == flushed["instance"]
+        assert faults["instance"] == door.history.id
+        named = f"/v1/faults?publisher=task-1&instance={published['instance']}"
+        _, faults = await door.get(named)
+        assert (faults["instance"], faults["since"]) == (published["instance"], flushed["since"])
         assert "instance" not in unnamed
 
 

@@ -9,11 +9,15 @@ import pytest
 
 from pillion_cim.mof import parse_mof
 from pillion_cim.schema import extend, load_schema
+from pillion_sidecar.config.schema.limits import RateLimit
 from pillion_sidecar.config.schema.service import Durability
-from pillion_sidecar.indication import Indication, Refusal
+from pillion_sidecar.indication import REDRIVEN_ELSEWHERE, DeadLetter, Indication, Refusal
 from pillion_sidecar.intake.bodies import LineDecoder
 from pillion_sidecar.intake.decoding import LineError
-from pillion_sidecar.wire.relay import RelayOrigin
+from pillion_sidecar.intake.pacing import PublisherPaces
+from pillion_sidecar.intake.parameters import parse_marks
+from pillion_sidecar.trace_context import TraceContext
+from pillion_sidecar.wire.relay import REPEATED_HEADER, TRACE_HEADER, RelayOrigin
 from support.intake import Door, alert, target
 from support.relay_lines import UID, compact, relayed, statuses
 
@@ -58,6 +62,31 @@ def refuse_now(door: Door, *, at: int) -> None:
 
 
 # ---------------------------------------------------------------------- the line
+
+
+async def test_lines_that_repeat_what_a_sidecar_discarded_are_marked(gateway: Door) -> None:
+    lines = compact(relayed("a", 1), relayed("b", 2), relayed("c", 3))
+    path = f"{RELAY}?ack=accepted"
+    status, _, _ = await gateway.post(lines, path=path, headers={REPEATED_HEADER: "0,2,900"})
+    assert status == 200
+    marks = [one.redrives for one in gateway.queues.taken]
+    assert marks == [REDRIVEN_ELSEWHERE, 0, REDRIVEN_ELSEWHERE]
+    for wrong in ("", "a", "1;2", "-1", "1" * 4000):
+        status, answer, _ = await gateway.post(lines, path=path, headers={REPEATED_HEADER: wrong})
+        assert (status, answer["reason"][: len(REPEATED_HEADER)]) == (400, REPEATED_HEADER)
+
+
+async def test_lines_have_the_traces_that_headers_give_them(gateway: Door) -> None:
+    lines = compact(*(relayed(str(number), number) for number in range(3)))
+    first, second = (f"00-{number:032x}-00f067aa0ba902b7-01" for number in (1, 2))
+    headers = {TRACE_HEADER: f"{first} 0,2,900 a=1 b"}
+    await gateway.post(lines, path=f"{RELAY}?ack=accepted", headers=headers)
+    marked = TraceContext(first, "a=1 b")
+    assert [one.trace for one in gateway.queues.taken] == [marked, None, marked]
+    # What is no trace is no reason to refuse lines.
+    given = [f"{second} 3", f"{second} x", "no trace 1", second, "", f"{first} 4"]
+    traces = parse_marks({}, given).traces
+    assert traces == {3: TraceContext(second), 4: TraceContext(first)}
 
 
 @pytest.mark.parametrize("spaced", [False, True])
@@ -526,3 +555,44 @@ def test_what_a_gateway_declares_is_not_for_what_a_sidecar_accepted() -> None:
     decoded = decoder.decode(json.dumps(line).encode())
     assert json.loads(decoded.body)["properties"] == {"Bay": bay}
     assert not decoded.undeclared
+
+
+async def test_relayed_lines_are_not_limited_and_spend_nothing(gateway: Door) -> None:
+    """Their publishers were limited at the sidecars."""
+    gateway.context.paces = PublisherPaces(RateLimit(per_second=0.001))
+    lines = [relayed(alert(str(number)) | {"source": "s"}, number) for number in range(5)]
+    found, _ = await relay(gateway, *lines)
+    assert found == [200] * 5
+    assert len(gateway.context.paces) == 0
+
+
+# ---------------------------------------------------------------------- dead letters
+
+
+def dead(number: int = 0, **changes: Any) -> dict[str, Any]:
+    line = relayed("x", number)
+    why = {"destination": "siem", "reason": "queue-full", "detail": "", "attempts": 2, "at": 1.5}
+    line["relay"]["discard"] = {**why, **changes}
+    return line
+
+
+async def test_a_dead_letter_keeps_its_reason_and_is_told_apart_by_who_lost_it(
+    gateway: Door,
+) -> None:
+    _, document = await relay(gateway, dead(), dead(1, destination="noc"), dead(2), relayed("x"))
+    assert (document["accepted"], document["duplicate"]) == (3, 1)
+    found = [one.dead_letter for one in gateway.queues.taken]
+    assert found[0] == DeadLetter("siem", "queue-full", "", 2, 1.5)
+    assert [one and one.destination for one in found] == ["siem", "noc", None]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"destination": ""}, {"reason": "x" * 254}, {"attempts": -1}, {"detail": None}, {"more": 1}],
+)
+async def test_a_wrong_reason_of_a_dead_letter_is_refused(
+    gateway: Door, changes: dict[str, Any]
+) -> None:
+    _, document = await relay(gateway, dead(**changes))
+    (refused,) = document["refused"]
+    assert (refused["status"], refused["field"]) == (400, "relay.discard")

@@ -37,12 +37,11 @@ def full_after(files: RecordingFiles, capacity: int) -> Callable[[Operation], OS
     """A disk of so many bytes."""
 
     def failing(operation: Operation) -> OSError | None:
-        end = operation.offset + (len(operation.data) or operation.size)
         if operation.kind not in (Kind.WRITE, Kind.ALLOCATE):
             return None
-        used = sum(files.size(name) for name in files.names() if name != operation.name)
-        held = files.size(operation.name) if operation.name in files.names() else 0
-        if used + max(end, held) > capacity:
+        end = operation.offset + (len(operation.data) or operation.size)
+        growth = end - len(files.read(operation.file, 0, end))
+        if growth and sum(map(files.size, files.names())) + growth > capacity:
             return OSError(errno.ENOSPC, "No space left on device")
         return None
 
@@ -309,6 +308,48 @@ def test_room_comes_back_though_the_oldest_segment_has_something_pending(
         live.run()
     assert live.journal.refusal(10_000) is None
     assert set(live.pending) == {taken[0].id}
+
+
+def test_a_full_disk_forgets_no_identity_of_what_is_settled(
+    files: RecordingFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = LiveJournal(files, segment_bytes=MIB)
+    digests: list[bytes] = []
+    for number in range(3000):
+        digest = number.to_bytes(16, "big")
+        digests.append(digest)
+        live.settle(live.accept(1, body=b"x" * 1000, digest=digest), 1)
+        live.time.advance(1.0)
+        live.run()
+        # Others take the rest of the disk whenever a segment is about to end, also what its end
+        # leaves of its reservation.
+        is_near_end = live.journal.statistics.total_bytes > 0.98 * MIB
+        used = sum(map(files.size, files.names()))
+        files.failing = full_after(files, used - MIB // 2) if is_near_end else None
+    files.failing = None
+    live.time.advance(1.0)
+    live.run()
+    assert "identities-forgotten" not in [getattr(one, "event", "") for one in caplog.records]
+    again = LiveJournal(RecordingFiles(files.image()))
+    assert set(again.owner.identities) == set(digests)
+
+
+def test_a_disk_without_room_for_identities_forgets_them_and_says_so(
+    files: RecordingFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = LiveJournal(files, segment_bytes=MIB)
+    files.failing = lambda operation: (
+        OSError(errno.ENOSPC, "No space left on device")
+        if ".identities" in operation.name and operation.kind is Kind.WRITE
+        else None
+    )
+    for number in range(3000):
+        digest = number.to_bytes(16, "big")
+        live.settle(live.accept(1, body=b"x" * 1000, digest=digest), 1)
+        live.run()
+    (told, *_) = [one for one in caplog.records if vars(one).get("event") == "identities-forgotten"]
+    assert 0 < vars(told)["count"] < 1100
+    assert "are not recognized when they are published again" in told.getMessage()
 
 
 @pytest.mark.parametrize("kind", [Kind.WRITE, Kind.SYNC])

@@ -7,7 +7,7 @@ import pytest
 
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.files import File
-from pillion_sidecar.journal.identities import StoredIdentity
+from pillion_sidecar.journal.identities import StoredIdentity, read_identities
 from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.records import DELIVERED
 from pillion_sidecar.journal.segment_reader import SegmentReader
@@ -44,6 +44,7 @@ class Folder(MemoryFiles):
         self.open_names: list[str] = []
         self.unreadable: int | None = None
         self.uncreatable: int | None = None
+        self.is_creatable_after_removal = False
 
     def open(self, name: str, *, writable: bool = False) -> File:
         if writable:
@@ -56,6 +57,11 @@ class Folder(MemoryFiles):
         if self.uncreatable is not None:
             raise OSError(self.uncreatable, os.strerror(self.uncreatable))
         return super().create(name)
+
+    def remove(self, name: str) -> None:
+        super().remove(name)
+        if self.is_creatable_after_removal:
+            self.uncreatable = None
 
 
 @pytest.fixture
@@ -125,6 +131,17 @@ def test_a_full_disk_forgets_identities_and_gives_the_room_of_their_segment(
         is None
     )
     assert folder.names() == [segment_name(2)]
+
+
+def test_a_full_disk_takes_the_identities_of_a_segment_once_it_is_removed(folder: Folder) -> None:
+    written(folder, segments=2)
+    folder.uncreatable = errno.ENOSPC
+    folder.is_creatable_after_removal = True
+    kept = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)).remove(
+        1, Header(1, JOURNAL_ID, 1.0), [IDENTITY]
+    )
+    assert kept is not None
+    assert read_identities(bytes(folder.contents[kept.name])) == ([IDENTITY], [])
 
 
 def test_what_cannot_be_kept_of_a_segment_for_another_reason_keeps_it(folder: Folder) -> None:

@@ -91,7 +91,7 @@ def constants_of_kinds() -> set[str]:
     """Kinds of objects and names of DSP1054 that are constants in capitals too."""
     return {
         *("IndicationService", "ListenerDestination", "IndicationFilter"),
-        *("IndicationSubscription", "Secret", "ConfigMap"),
+        *("IndicationSubscription", "IndicationReplay", "Secret", "ConfigMap"),
         *(state.value for state in State if state.value not in ("Disabled", "Expired")),
     }
 

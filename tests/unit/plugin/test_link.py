@@ -1,10 +1,12 @@
 """The plug-in's end of a link: taken up, timed, answered once."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from pillion_plugin import Delivery, Refused, Retry
+from pillion_plugin import Delivery, Refused, Retry, link, log
+from support.full_pipe import Full, full_pipe
 from support.plugin_link import Gates, Linked
 
 
@@ -170,6 +172,22 @@ def test_where_all_are_stuck_what_follows_fails_at_once(one: Linked, gates: Gate
     gates.let("1")
 
 
+def test_where_all_are_stuck_for_a_whole_time_out_the_link_ends(one: Linked, gates: Gates) -> None:
+    one.deliver(1, timeout=5)
+    gates.taken()
+    one.clock.advance(5)
+    one.answer()
+    one.clock.advance(4)
+    one.deliver(2, timeout=5)
+    one.answer()
+    assert not one.has_answered()
+    one.clock.advance(1)
+    one.deliver(3, timeout=5)
+    assert outcome_of(one.answer(), 3)["outcome"] == "error"
+    one.ended()
+    gates.let("1")
+
+
 def test_what_waits_fails_when_the_last_worker_gets_stuck(two: Linked, gates: Gates) -> None:
     two.deliver(1, timeout=5)
     two.deliver(2, timeout=6)
@@ -184,6 +202,68 @@ def test_what_waits_fails_when_the_last_worker_gets_stuck(two: Linked, gates: Ga
     assert "each of 2 in flight" in str(outcome_of(two.answer(), 3)["detail"])
     gates.let("1")
     gates.let("2")
+
+
+# ---------------------------------------------------------------------- standard error
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[Full]:
+    """Standard error, which is full until the test reads it."""
+    with full_pipe() as found:
+        monkeypatch.setattr(link, "STANDARD_ERROR", found.log)
+        monkeypatch.setattr(log, "STANDARD_ERROR", found.log)
+        yield found
+
+
+def test_a_full_standard_error_delays_no_answer(full: Full, one: Linked, gates: Gates) -> None:
+    gates.let("1", ValueError("x" * 100_000))
+    one.deliver(1)
+    assert str(outcome_of(one.answer(), 1)["detail"]).startswith("ValueError: xxx")
+    one.deliver(2, timeout=5)
+    gates.taken()
+    gates.taken()
+    one.clock.advance(5)
+    assert str(outcome_of(one.answer(), 2)["detail"]).startswith("timed out")
+    # The timer says that all are stuck, too.
+    one.deliver(3)
+    assert "each of 1 in flight" in str(outcome_of(one.answer(), 3)["detail"])
+    assert full.read() == b""
+
+
+def test_a_time_out_names_a_standard_error_that_is_full(
+    full: Full, two: Linked, gates: Gates
+) -> None:
+    two.deliver(1, timeout=5)
+    two.deliver(2, timeout=6)
+    assert {gates.taken(), gates.taken()} == {"1", "2"}
+    two.clock.advance(5)
+    assert outcome_of(two.answer(), 1)["detail"] == (
+        "timed out: no result within 5 s; standard error is full: more is written to it than is"
+        " read from it (a deliverer reads 64 KiB in a second)"
+    )
+    full.read()
+    two.clock.advance(1)
+    assert outcome_of(two.answer(), 2)["detail"] == "timed out: no result within 6 s"
+
+
+def test_the_next_message_tells_what_was_left_out(full: Full, one: Linked, gates: Gates) -> None:
+    gates.let("1", KeyError())
+    one.deliver(1)
+    one.answer()
+    full.read()
+    assert not one.has_answered()
+    assert re.fullmatch(rb"pillion_plugin: \d+ lines left out\n", full.read())
+
+
+def test_the_end_of_a_link_tells_what_was_left_out(full: Full, gates: Gates) -> None:
+    gates.let("1", KeyError())
+    with Linked(gates) as link:
+        link.initialize()
+        link.deliver(1)
+        link.answer()
+        full.read()
+    assert re.fullmatch(rb"pillion_plugin: \d+ lines left out\n", full.read())
 
 
 # ---------------------------------------------------------------------- bounds

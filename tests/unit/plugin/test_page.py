@@ -10,6 +10,7 @@ from pillion_cli.plugin import checks, scripts
 from pillion_plugin import messages
 from pillion_plugin.delivery import Peer, delivery_from, peer_from
 from pillion_plugin.link import MOST_IN_FLIGHT
+from pillion_plugin.log import LINE_LIMIT
 from pillion_plugin.messages import MESSAGE_LIMIT, Request
 from pillion_plugin.serving import MOST_LINKS
 from pillion_sidecar.handlers import plugin_slots
@@ -96,3 +97,8 @@ def test_the_variables_on_the_page_are_those_of_scripts_and_plug_ins() -> None:
 def test_the_checks_on_the_page_are_all() -> None:
     (output,) = [one for one in blocks(DOCS / PAGE, "text") if one.startswith("pass")]
     assert re.findall(r"^pass  (.+?):", output, re.MULTILINE) == list(checks.CHECKS)
+
+
+def test_the_limit_of_lines_for_the_log_on_the_page_is_the_constant() -> None:
+    assert text_of(PAGE).count(f"at {LINE_LIMIT:,} bytes") == 1
+    assert text_of(PAGE).count(f"at most {LINE_LIMIT:,} bytes") == 1

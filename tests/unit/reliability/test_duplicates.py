@@ -1,5 +1,6 @@
 """The memory of identities (S1.2, S1.3, S1.8)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -186,6 +187,69 @@ def test_who_stops_waiting_is_told_nothing(fake_time: FakeTime) -> None:
     assert (len(first.originals), len(second.originals)) == (0, 1)
 
 
+# ---------------------------------------------------------------------- offered again
+
+
+GONE = Original(pending=False, destination="siem", reason=DiscardReason.QUEUE_FULL, is_gone=True)
+
+
+def lost(memory: DuplicateMemory, time: FakeTime, identifier: str) -> None:
+    remember(memory, time, identifier)
+    memory.settled(indication(identifier, unsettled=0), "siem", DiscardReason.QUEUE_FULL)
+
+
+def again(memory: DuplicateMemory, identifier: str) -> Indication:
+    one = indication(identifier, unsettled=1)
+    one.digest = None
+    memory.follow(one, digest(identifier))
+    return one
+
+
+def test_what_is_offered_again_is_pending_and_then_no_longer_gone(fake_time: FakeTime) -> None:
+    memory, told = make(fake_time), Told()
+    lost(memory, fake_time, "a")
+    assert memory.find(digest("a")) == GONE
+    one = again(memory, "a")
+    assert (one.digest, one.trackers) == (digest("a"), (memory,))
+    assert memory.find(digest("a")) == replace(GONE, pending=True, is_gone=False)
+    memory.wait_for(digest("a"), told)
+    one.unsettled = 0
+    memory.settled(one, "siem", None)
+    assert memory.find(digest("a")) == replace(GONE, is_gone=False)
+    assert told.originals == [replace(GONE, is_gone=False)]
+
+
+def test_what_is_offered_again_in_vain_is_gone_as_before(fake_time: FakeTime) -> None:
+    memory = make(fake_time)
+    lost(memory, fake_time, "a")
+    one = again(memory, "a")
+    memory.settled(one, "siem", DiscardReason.PURGED)
+    assert memory.find(digest("a")) == GONE
+
+
+def test_of_several_targets_the_last_one_settles_what_is_offered_again(
+    fake_time: FakeTime,
+) -> None:
+    memory = make(fake_time)
+    lost(memory, fake_time, "a")
+    one, other = again(memory, "a"), again(memory, "a")
+    memory.settled(one, "siem", DiscardReason.PURGED)
+    assert memory.find(digest("a")) == replace(GONE, pending=True, is_gone=False)
+    memory.settled(other, "noc", None)
+    assert memory.find(digest("a")) == replace(GONE, is_gone=False)
+
+
+@pytest.mark.parametrize("state", ["unknown", "pending", "delivered"])
+def test_another_result_of_an_identity_stays(fake_time: FakeTime, state: str) -> None:
+    memory = make(fake_time)
+    if state != "unknown":
+        remember(memory, fake_time, "a", pending=state == "pending")
+    before = memory.find(digest("a"))
+    one = again(memory, "a")
+    assert (one.digest, one.trackers) == (None, ())
+    assert memory.find(digest("a")) == before
+
+
 # ---------------------------------------------------------------------- over restarts
 
 
@@ -338,3 +402,63 @@ def test_an_identity_of_a_run_before_is_gone_where_no_target_has_it(
     found = memory.find(digest("a"))
     assert found is not None
     assert found.is_gone is not delivered
+
+
+LOST = Original(pending=False, destination="siem", reason=DiscardReason.QUEUE_FULL)
+
+
+def test_what_is_offered_again_is_pending_until_it_is_concluded(fake_time: FakeTime) -> None:
+    memory, told = make(fake_time), Told()
+    lost = {"reason": LOST.reason, "destination": "siem", "delivered": True}
+    restored(memory, "a", accepted_at=fake_time.monotonic(), **lost)
+    # The identity outlives a change of the capacity.
+    memory.configure(window_seconds=3600, capacity=10_000)
+    memory.reopen(digest("a"))
+    assert memory.find(digest("a")) == replace(LOST, pending=True)
+    memory.wait_for(digest("a"), told)
+    again = replace(LOST, destination="noc")
+    memory.conclude(digest("a"), again)
+    assert memory.find(digest("a")) == again
+    memory.reopen(digest("a"))
+    memory.conclude(digest("a"), Original(pending=False))
+    assert memory.find(digest("a")) == Original(pending=False)
+    assert told.originals == [again]
+
+
+def test_a_conclusion_changes_no_later_indication_of_the_identity(fake_time: FakeTime) -> None:
+    memory, told = make(fake_time), Told()
+    lost = {"reason": LOST.reason, "destination": "siem", "delivered": True}
+    restored(memory, "a", accepted_at=fake_time.monotonic(), **lost)
+    memory.reopen(digest("a"))
+    fake_time.advance(3601)
+    assert memory.find(digest("a")) is None
+    remember(memory, fake_time, "a")
+    memory.wait_for(digest("a"), told)
+    memory.conclude(digest("a"), LOST)
+    assert memory.find(digest("a")) == Original(pending=True)
+    assert told.originals == []
+
+
+@pytest.mark.parametrize(
+    ("result", "left"),
+    [
+        ({"pending": True}, {"pending": True, "is_gone": False}),
+        ({}, {"is_gone": False}),
+        ({"reason": DiscardReason.PURGED, "destination": "noc"}, {}),
+    ],
+)
+def test_a_restored_repeat_continues_the_result_of_its_original(
+    fake_time: FakeTime, result: dict[str, Any], left: dict[str, Any]
+) -> None:
+    memory, at = make(fake_time), fake_time.monotonic() - 1
+    reason = DiscardReason.QUEUE_FULL
+    restored(memory, "a", accepted_at=at, reason=reason, destination="siem")
+    restored(memory, "a", accepted_at=at, repeat=True, **result)
+    assert memory.find(digest("a")) == replace(GONE, **left)
+
+
+def test_a_restored_repeat_does_not_change_what_was_accepted_anew(fake_time: FakeTime) -> None:
+    memory, at = make(fake_time), fake_time.monotonic() - 1
+    restored(memory, "a", accepted_at=at)
+    restored(memory, "a", accepted_at=at, repeat=True, reason=DiscardReason.PURGED)
+    assert memory.find(digest("a")) == Original(pending=False)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest
@@ -120,7 +121,11 @@ def test_the_publisher_heard_of_least_recently_gives_way_if_it_waits_for_nothing
     fake_time: FakeTime,
 ) -> None:
     publishers = Publishers(
-        memory=memory_of(fake_time), timers=fake_time, clock=fake_time, maximum=2
+        memory=memory_of(fake_time),
+        timers=fake_time,
+        clock=fake_time,
+        history=History(clock=fake_time, timers=fake_time),
+        maximum=2,
     )
     offered(publishers.meet("busy"), A, unsettled=1)
     publishers.meet("idle")
@@ -236,7 +241,11 @@ def test_a_publisher_that_gave_way_and_comes_again_is_another_instance(
     fake_time: FakeTime,
 ) -> None:
     publishers = Publishers(
-        memory=memory_of(fake_time), timers=fake_time, clock=fake_time, maximum=1
+        memory=memory_of(fake_time),
+        timers=fake_time,
+        clock=fake_time,
+        history=History(clock=fake_time, timers=fake_time),
+        maximum=1,
     )
     first = publishers.meet("a")
     assert publishers.meet("a").instance == first.instance
@@ -245,3 +254,6 @@ def test_a_publisher_that_gave_way_and_comes_again_is_another_instance(
     again = publishers.meet("a")
     assert again.instance != first.instance
     assert again.since == first.since + 5
+    # At the same moment, too.
+    publishers.meet("b")
+    assert publishers.meet("a").instance != again.instance

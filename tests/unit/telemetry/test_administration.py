@@ -3,19 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from pillion_sidecar.config.schema.limits import RateLimit
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.entries import Subscription, SubscriptionEnd
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold, HoldCause
+from pillion_sidecar.delivery.throughput import Throughput
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.http_errors import OriginPolicy
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.discards import DiscardRecorder
-from pillion_sidecar.journal.ports import Discard
+from pillion_sidecar.pacing import Pace
 from pillion_sidecar.telemetry.administration import (
     MOST_DRAINING,
     Administration,
@@ -23,9 +25,10 @@ from pillion_sidecar.telemetry.administration import (
     add_administration_routes,
 )
 from pillion_sidecar.testing import FakeTime
-from pillion_sidecar.wire.queues import MOST_ENTRIES
+from pillion_sidecar.wire.queues import MOST_ENTRIES, Moment
 from support.delivery import subscription
-from support.queues import StillDelivery, StillQueue, attempt_record
+from support.outcomes import outcome
+from support.queues import StillDelivery, StillQueue, attempt_record, redriver_of
 
 
 @asynccontextmanager
@@ -35,27 +38,41 @@ async def _client(
     left: int = 0,
     drain: Drain | None = None,
     delivery: StillDelivery | None = None,
-    discards: DiscardRecorder | None = None,
+    history: History | None = None,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     async def drained(seconds: float) -> int:
         fake_time.advance(seconds)
         return left
 
     app = web.Application()
+    history = history or History(clock=fake_time, timers=fake_time)
+    delivery = delivery or StillDelivery(*queues)
     add_administration_routes(
         app,
         Administration(
-            delivery=delivery or StillDelivery(*queues),
+            delivery=delivery,
             clock=fake_time,
+            timers=fake_time,
             revision=lambda: "r7",
             durability=lambda: Durability.STATE_ONLY,
             drain=drain or drained,
             origins=OriginPolicy("127.0.0.1"),
-            discards=discards,
+            history=history,
+            redriver=redriver_of(history, delivery, fake_time),
         ),
     )
     async with TestClient(TestServer(app)) as client:
         yield client
+
+
+def busy(time: FakeTime, *, accepted: int, delivered: int) -> Throughput:
+    """With so many in the last ten seconds."""
+    made, begin = Throughput(), time.monotonic() - 10
+    for _ in range(accepted):
+        made.accept(begin, is_first=False)
+    for _ in range(delivered):
+        made.deliver(0.0, begin)
+    return made
 
 
 async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime) -> None:
@@ -71,6 +88,8 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
         last_discard_at=fake_time.monotonic() - 5,
         next_attempt_at=fake_time.monotonic() + 30,
         lifetime=150.0,
+        slow_since=fake_time.monotonic() - 60,
+        throughput=busy(fake_time, accepted=30, delivered=20),
         last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "HTTP 503", status=503),
         sequence_context="default#a#b#1",
         next_sequence_number=15,
@@ -88,9 +107,17 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
     assert shown["lastDiscardTime"] == "2023-11-14T22:13:15.000Z"
     assert shown["lastSuccessTime"] == "2023-11-14T22:11:49.000Z"
     assert shown["nextAttemptTime"] == "2023-11-14T22:13:50.000Z"
-    assert shown["firstLossDueTime"] == "2023-11-14T22:14:20.000Z"
+    assert shown["slowSince"] == "2023-11-14T22:12:20.000Z"
+    assert (shown["acceptedPerSecond"], shown["deliveredPerSecond"]) == (3.0, 2.0)
+    # 47 places, and one more each second.
+    assert shown["fullTime"] == "2023-11-14T22:14:07.000Z"
     assert shown["oldestIndicationAgeSeconds"] == 90
-    assert shown["lastResult"] == {"result": "error", "detail": "HTTP 503", "status": 503}
+    assert shown["lastResult"] == {
+        "result": "error",
+        "cause": "status",
+        "detail": "HTTP 503",
+        "status": 503,
+    }
     assert (shown["sequenceContext"], shown["nextSequenceNumber"]) == ("default#a#b#1", 15)
 
 
@@ -103,7 +130,9 @@ async def test_one_queue_lists_its_attempts_latest_first(fake_time: FakeTime) ->
     assert [attempt["identifier"] for attempt in shown["attempts"]] == ["id-2", "id-1", "id-0"]
     assert shown["attempts"][0]["result"] == "success"
     assert shown["attempts"][0]["time"] == "2023-11-14T22:13:20.500Z"
-    assert shown["firstLossDueTime"] is None
+    assert (shown["firstLossDueTime"], shown["fullTime"], shown["slowSince"]) == (None,) * 3
+    assert (shown["acceptedPerSecond"], shown["deliveredPerSecond"]) == (0, 0)
+    assert shown["frontIdentifiers"] == ["siem-first"]
     assert shown["indicationLifetimeSeconds"] == 900
     assert shown["retry"] == {
         "attempts": 3,
@@ -174,9 +203,20 @@ async def test_skip_discards_the_front_and_purge_the_rest(fake_time: FakeTime) -
         assert again == {"name": "siem", "discarded": 0, "identifiers": []}
 
 
+async def test_retry_ends_the_wait_and_tells_whether_there_was_one(fake_time: FakeTime) -> None:
+    queue = StillQueue(name="siem", depth=1, next_attempt_at=fake_time.monotonic() + 30)
+    async with _client(fake_time, queue) as client:
+        answers = [await (await client.post("/v1/queues/siem/retry")).json() for _ in range(2)]
+    assert answers == [{"name": "siem", "retried": True}, {"name": "siem", "retried": False}]
+    assert queue.health.next_attempt_at is None
+
+
 async def test_an_unknown_queue_is_not_found(fake_time: FakeTime) -> None:
     async with _client(fake_time) as client:
-        for method, path in (("GET", ""), ("POST", "/skip"), ("POST", "/purge")):
+        for method, path in (
+            ("GET", ""),
+            *(("POST", f"/{do}") for do in ("purge", "retry", "skip")),
+        ):
             answer = await client.request(method, f"/v1/queues/nobody{path}")
             assert answer.status == 404
             assert "'nobody'" in await answer.text()
@@ -331,28 +371,24 @@ async def test_no_more_wait_for_the_drain_than_may(fake_time: FakeTime) -> None:
 async def test_the_latest_discards_are_listed_by_destination_reason_and_time(
     fake_time: FakeTime,
 ) -> None:
-    recorder = DiscardRecorder(timers=fake_time)
-    began = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+    history = History(clock=fake_time, timers=fake_time)
     for number in range(6):
-        recorder.add(
-            Discard(
-                time=began + timedelta(seconds=number),
+        history.add(
+            outcome(
+                number,
                 destination="siem" if number % 2 else "noc",
                 subscription="s",
                 reason="purged" if number == 5 else "queue-full",
-                identifier=f"i{number}",
-                queue=0,
-                number=number,
-                id=number,
             )
         )
+    history.add(outcome(6, result="delivered", reason=None))
 
     async def listed(query: str) -> list[str]:
         answer = await client.get(f"/v1/discards?{query}")
         assert answer.status == 200
         return [one["identifier"] for one in (await answer.json())["discards"]]
 
-    async with _client(fake_time, discards=recorder) as client:
+    async with _client(fake_time, history=history) as client:
         assert await listed("") == ["i0", "i1", "i2", "i3", "i4", "i5"]
         assert await listed("limit=2") == ["i4", "i5"]
         assert await listed("destination=siem&reason=queue-full") == ["i1", "i3"]
@@ -362,3 +398,32 @@ async def test_the_latest_discards_are_listed_by_destination_reason_and_time(
             assert (await client.get(f"/v1/discards?{wrong}")).status == 400
     assert last["time"] == "2026-11-22T09:00:05Z"
     assert (last["destination"], last["subscription"], last["reason"]) == ("siem", "s", "purged")
+
+
+@pytest.mark.parametrize(
+    ("given", "limiting", "due"),
+    [
+        ({"depth": 3}, True, 10),
+        ({"depth": 0}, False, None),
+        ({"depth": 3, "suspended": True}, False, None),
+        ({"depth": 3, "next_attempt_at": 5.0}, True, 10),
+        ({"depth": 3, "next_attempt_at": 30.0}, False, 30),
+    ],
+)
+async def test_a_limited_queue_says_whether_the_limit_delays_it(
+    fake_time: FakeTime, given: dict[str, Any], limiting: bool, due: float | None
+) -> None:
+    now = fake_time.monotonic()
+    pace = Pace(RateLimit(per_second=0.1, burst=1))
+    pace.spend(now)
+    if "next_attempt_at" in given:
+        given = given | {"next_attempt_at": now + given["next_attempt_at"]}
+    queue = StillQueue(name="siem", pace=pace, **given)
+    queue.waiting.count = queue.depth
+    async with _client(fake_time, queue, StillQueue(name="unlimited")) as client:
+        answer = await (await client.get("/v1/queues")).json()
+    shown, unlimited = answer["queues"]
+    assert shown["rateLimit"] == {"perSecond": 0.1, "burst": 1, "limiting": limiting}
+    assert unlimited["rateLimit"] is None
+    expected = None if due is None else str(Moment(fake_time.time() + due))
+    assert shown["nextAttemptTime"] == expected

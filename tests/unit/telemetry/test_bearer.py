@@ -9,6 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from pillion_sidecar.config.schema.service import Durability
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.telemetry.administration import (
     MOST_TOKEN_BYTES,
     Administration,
@@ -16,7 +17,7 @@ from pillion_sidecar.telemetry.administration import (
     add_operator_route,
 )
 from pillion_sidecar.testing import FakeTime
-from support.queues import StillDelivery, StillQueue
+from support.queues import StillDelivery, StillQueue, redriver_of
 
 TOKEN = "0c5f" * 16
 
@@ -49,12 +50,16 @@ async def door(fake_time: FakeTime, tmp_path: Path) -> AsyncIterator[Door]:
     def refused() -> None:
         made.refused += 1
 
+    history, delivery = History(clock=fake_time, timers=fake_time), StillDelivery(StillQueue())
     administration = Administration(
-        delivery=StillDelivery(StillQueue()),
+        delivery=delivery,
         clock=fake_time,
+        timers=fake_time,
         revision=lambda: "r7",
         durability=lambda: Durability.MEMORY,
         drain=drain,
+        history=history,
+        redriver=redriver_of(history, delivery, fake_time),
     )
     add_operator_route(
         app, administration, token=TokenFile(tmp_path / "token").read, refused=refused

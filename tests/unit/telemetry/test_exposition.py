@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from pillion_sidecar.delivery.handler import DeliveryResult, Hold, HoldCause
+from pillion_sidecar.config.schema.limits import RateLimit
+from pillion_sidecar.delivery.handler import (
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+    Hold,
+    HoldCause,
+)
+from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.pacing import Pace
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.definitions import METRICS
@@ -42,6 +51,33 @@ def _samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], f
 
 def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return _samples(metrics).get((name, frozenset(labels.items())))
+
+
+def test_a_failing_destination_has_a_cause_and_attempts_have_their_seconds(
+    fake_time: FakeTime,
+) -> None:
+    outcome = DeliveryOutcome(DeliveryResult.ERROR, "refused", cause=FailureCause.REFUSED)
+    queue = StillQueue(name="siem", failing_since=3.0, last_outcome=outcome)
+    queue.statistics.attempt_seconds = 1.5
+    well = StillQueue(name="archive", last_outcome=DeliveryOutcome(DeliveryResult.SUCCESS))
+    metrics = _metrics(fake_time, queue, well)
+    found = _samples(metrics)
+    failing = [key[1] for key in found if key[0] == "pillion_destination_failing"]
+    assert failing == [frozenset({("destination", "siem"), ("cause", "refused")})]
+    name = "pillion_destination_attempt_seconds_total"
+    assert found[name, frozenset({("destination", "siem")})] == 1.5
+    assert found[name, frozenset({("destination", "archive")})] == 0
+
+
+def test_discards_of_a_removed_destination_stay(fake_time: FakeTime) -> None:
+    metrics = _metrics(fake_time, StillQueue(name="siem"))
+    lost = dict.fromkeys(DiscardReason, 0) | {DiscardReason.DESTINATION_REMOVED: 3}
+    former = {'a "gone" one': lost, "idle": dict.fromkeys(DiscardReason, 0)}
+    metrics.watch(former_discards=lambda: former)
+    name, removed = "pillion_indications_discarded_total", "destination-removed"
+    assert _value(metrics, name, destination='a "gone" one', reason=removed) == 3
+    assert _value(metrics, name, destination="siem", reason=removed) == 0
+    assert _value(metrics, name, destination="idle", reason=removed) is None
 
 
 def test_a_queue_shows_its_depth_capacity_high_water_and_flight(fake_time: FakeTime) -> None:
@@ -121,6 +157,15 @@ def test_times_are_told_in_seconds_since_the_epoch_and_ages_in_seconds(
         assert _value(metrics, name, destination="siem") == pytest.approx(value)
 
 
+def test_a_slow_queue_tells_since_when_unless_it_fails(fake_time: FakeTime) -> None:
+    name, now = "pillion_destination_slow_since_timestamp_seconds", fake_time.monotonic()
+    slow = StillQueue(name="siem", depth=3, slow_since=now - 60)
+    told = _value(_metrics(fake_time, slow), name, destination="siem")
+    assert told == pytest.approx(fake_time.time() - 60)
+    failing = StillQueue(name="siem", depth=3, slow_since=now - 60, failing_since=now)
+    assert _value(_metrics(fake_time, failing), name, destination="siem") is None
+
+
 def test_a_queue_with_nothing_pending_has_age_zero_and_no_next_attempt(fake_time: FakeTime) -> None:
     metrics = _metrics(fake_time, StillQueue(name="siem"))
     age = "pillion_destination_oldest_indication_age_seconds"
@@ -128,6 +173,7 @@ def test_a_queue_with_nothing_pending_has_age_zero_and_no_next_attempt(fake_time
     for absent in (
         "pillion_destination_next_attempt_timestamp_seconds",
         "pillion_destination_failing_since_timestamp_seconds",
+        "pillion_destination_slow_since_timestamp_seconds",
         "pillion_queue_first_loss_due_timestamp_seconds",
     ):
         assert _value(metrics, absent, destination="siem") is None
@@ -164,6 +210,7 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
     metrics.watch(
         groups=Groups(clock=fake_time, timers=fake_time, queues=HeldQueues(), window_seconds=60),
         journal=FullJournal(),
+        history=History(clock=fake_time, timers=fake_time),
     )
     # A gateway alone has these.
     metrics.gateway.keys_read(1)
@@ -313,3 +360,13 @@ def test_a_refused_configuration_leaves_the_revision_and_says_so(fake_time: Fake
     at = _value(metrics, "pillion_configuration_last_reload_success_timestamp_seconds")
     assert at == pytest.approx(loaded_at)
     assert _value(metrics, "pillion_configuration_reloads_total", outcome="failure") == 1
+
+
+def test_only_limited_destinations_have_seconds_of_waiting(fake_time: FakeTime) -> None:
+    pace = Pace(RateLimit(per_second=1.0))
+    pace.wait(fake_time.monotonic())
+    fake_time.advance(2.5)
+    metrics = _metrics(fake_time, StillQueue(name="siem", pace=pace), StillQueue(name="free"))
+    name = "pillion_destination_rate_limited_seconds_total"
+    assert _value(metrics, name, destination="siem") == 2.5
+    assert _value(metrics, name, destination="free") is None

@@ -1,8 +1,9 @@
-"""The four kinds of ``pillion.dev/v1alpha1``; validation, CRDs and ``docs/reference/resources.md``
+"""The kinds of ``pillion.dev/v1alpha1``; validation, CRDs and ``docs/reference/resources.md``
 come from here."""
 
 from pillion_sidecar.config.schema.destination import LISTENER_DESTINATION
 from pillion_sidecar.config.schema.filter import INDICATION_FILTER
+from pillion_sidecar.config.schema.replay import INDICATION_REPLAY
 from pillion_sidecar.config.schema.service import INDICATION_SERVICE
 from pillion_sidecar.config.schema.subscription import INDICATION_SUBSCRIPTION
 
@@ -19,6 +20,7 @@ KINDS = (
     LISTENER_DESTINATION,
     INDICATION_FILTER,
     INDICATION_SUBSCRIPTION,
+    INDICATION_REPLAY,
 )
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "CREDENTIALS_LABEL",
     "GROUP",
     "INDICATION_FILTER",
+    "INDICATION_REPLAY",
     "INDICATION_SERVICE",
     "INDICATION_SUBSCRIPTION",
     "KINDS",

@@ -164,10 +164,12 @@ class RemovalAction(StrEnum):
     REMOVE = "Remove"
 
 
-def immutable(name: str, *, message: str, remedy: str) -> Transition:
-    return Transition(
-        cel=f"self.{name} == oldSelf.{name}", field=name, message=message, remedy=remedy
-    )
+def immutable(name: str, *, message: str, remedy: str, optional: bool = False) -> Transition:
+    """``optional``: the field may be missing, and has no default."""
+    cel = f"self.{name} == oldSelf.{name}"
+    if optional:
+        cel = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {cel})"
+    return Transition(cel=cel, field=name, message=message, remedy=remedy)
 
 
 QUEUE_SIZE = Integer(minimum=1, maximum=LARGEST_QUEUE)
@@ -175,6 +177,27 @@ ABOUT_QUEUE_SIZE = (
     "Maximum number of indications in one destination queue. queueFullPolicy says what happens "
     "when it is full."
 )
+ABOUT_DEAD_LETTERS = (
+    "What is discarded is handed to that destination as well, once, with the reason. Not what an "
+    "administrator purges, what a subscription that has ended leaves, what the journal cannot "
+    "read, or what is lost in memory when the deliverer stops."
+)
+
+
+def service_reference() -> Struct:
+    """Of a resource that belongs to a service."""
+    return reference(
+        "IndicationService",
+        max_length=SERVICE_NAME_LENGTH,
+        default="default",
+        rules=SERVICE_NAME_RULES,
+    )
+
+
+def dead_letter_reference(use: str) -> Struct:
+    return reference(f"ListenerDestination {use}")
+
+
 ABOUT_QUEUE_FULL_POLICY = (
     "What happens when a destination queue is full. DiscardOldest: the oldest indication is "
     "discarded and reported, even while the listener works. Reject: the publisher gets 429 and "

@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from pillion_sidecar.config.schema import common
 from pillion_sidecar.config.schema.common import INTERVAL, MOST_ATTEMPTS, QueueFullPolicy
+from pillion_sidecar.config.schema.limits import RATE_LIMIT, RateLimit
 from pillion_sidecar.config.schema.listener import (
     CREDENTIALS,
     SECURITY_RULES,
@@ -17,6 +18,12 @@ from pillion_sidecar.config.schema.listener import (
     protocol_rules,
 )
 from pillion_sidecar.config.schema.proxy import PROXY, Proxy
+from pillion_sidecar.config.schema.response_policy import (
+    ABOUT_RESPONSE_POLICY,
+    RESPONSE_POLICY,
+    CircuitBreaker,
+    ResponseRule,
+)
 from pillion_sidecar.config.schema.status import (
     AGE,
     READY,
@@ -64,6 +71,7 @@ class SequenceIdentifiers(StrEnum):
 class RemovalPolicy(StrEnum):
     DISCARD = "Discard"
     DRAIN = "Drain"
+    DEAD_LETTER = "DeadLetter"
 
 
 class DeliverThrough(StrEnum):
@@ -72,7 +80,8 @@ class DeliverThrough(StrEnum):
 
 
 class HoldCause(StrEnum):
-    """Kinds of faults of a destination: a closed set for logs, metrics and responses."""
+    """Why a queue stops: faults of its destination, and causes of a pause; a closed set for logs,
+    metrics and responses."""
 
     DESTINATION = "invalid-destination"
     PROTOCOL = "unsupported-protocol"
@@ -82,6 +91,20 @@ class HoldCause(StrEnum):
     CERTIFICATES = "invalid-certificates"
     #: The address policy refuses its address, or all addresses of its name.
     ADDRESS = "refused-address"
+    #: By a rule of its responsePolicy: nothing is sent until the resource changes.
+    DISABLED = "disabled"
+    #: Pauses: the listener or the proxy refuses the credentials, by a rule, by the breaker.
+    REFUSED = "refused-credentials"
+    RESPONSE_POLICY = "response-policy"
+    CIRCUIT_BREAKER = "circuit-breaker"
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether lifetimes go on, and only the oldest indication is tried now and then."""
+        return self in _PAUSES
+
+
+_PAUSES = (HoldCause.REFUSED, HoldCause.RESPONSE_POLICY, HoldCause.CIRCUIT_BREAKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +264,21 @@ class ListenerDestination:
         "field, the others have the defaults of DSP1054.",
         handler_relevant=False,
     )
+    #: With the service's rules behind its own.
+    response_policy: tuple[ResponseRule, ...] = declared(
+        default=(),
+        type=RESPONSE_POLICY,
+        assumed="the service's `responsePolicy`",
+        description=f"{ABOUT_RESPONSE_POLICY} Then the service's rules.",
+        handler_relevant=False,
+    )
+    circuit_breaker: CircuitBreaker | None = declared(
+        default=None,
+        type=structure(CircuitBreaker),
+        assumed="no circuit breaker",
+        description="Stops deliveries to a listener that fails again and again.",
+        handler_relevant=False,
+    )
     #: None: not set; see :mod:`pillion_sidecar.config.durability`.
     queue_size: int | None = declared(
         type=common.QUEUE_SIZE,
@@ -278,6 +316,15 @@ class ListenerDestination:
         "or None.",
         handler_relevant=False,
     )
+    rate_limit: RateLimit | None = declared(
+        default=None,
+        type=RATE_LIMIT,
+        assumed="no limit",
+        description="Maximum rate of delivery attempts, retries included; each indication of a "
+        "batch counts. What exceeds it waits in the queue, in order, and spends no attempt. Of "
+        "relayed indications, the gateway limits the attempts.",
+        handler_relevant=False,
+    )
     sequence_identifiers: SequenceIdentifiers = declared(
         default=SequenceIdentifiers.AUTO,
         description="Whether SequenceContext and SequenceNumber are sent (DSP1054 7.10). Auto: "
@@ -308,7 +355,17 @@ class ListenerDestination:
         default=RemovalPolicy.DISCARD,
         description="What happens to queued indications when this resource is deleted. Discard: "
         "they are discarded and reported. Drain: they are still delivered; retry and "
-        "lifetime still apply.",
+        "lifetime still apply. DeadLetter: they go to the destination in deadLetterRef.",
+        handler_relevant=False,
+    )
+    #: None: what is discarded goes nowhere else. The service's default is applied.
+    dead_letter: str | None = declared(
+        default=None,
+        name="deadLetterRef",
+        type=common.dead_letter_reference("that gets what is discarded for this one"),
+        assumed="the service's `deadLetterRef`; none for a destination that gets dead letters",
+        description=f"{common.ABOUT_DEAD_LETTERS} That destination needs no subscription, and has "
+        "no deadLetterRef of its own.",
         handler_relevant=False,
     )
     #: The service of the gateway to relay to; None: direct delivery.
@@ -320,6 +377,11 @@ class ListenerDestination:
     options: object = None
     #: Why its queue is held; None: it can be tried.
     fault: DestinationFault | None = None
+
+    @property
+    def left_to(self) -> str | None:
+        """The destination that gets what is queued when this one is removed; None: none."""
+        return self.dead_letter if self.removal_policy is RemovalPolicy.DEAD_LETTER else None
 
     @property
     def url_is_hidden(self) -> bool:
@@ -335,6 +397,9 @@ class ListenerDestination:
         batch = 1 if protocol is None else protocol.most_at_once
         if isinstance(self.options, BatchOptions):
             batch = self.options.max_batch
+            if self.rate_limit is not None:
+                # No further batch, which would follow the first one without a pause.
+                return max(self.max_in_flight, min(batch, self.rate_limit.most_at_once))
         return max(self.max_in_flight, 2 * batch) if batch > 1 else self.max_in_flight
 
     @property
@@ -408,15 +473,28 @@ LISTENER_DESTINATION = Kind(
             "FatalError",
             "PostDeliveryError",
         ),
+        word(
+            "failureCause",
+            "Why deliverers fail to deliver, hold or pause the destination; the cause that most "
+            "of them report: refused, dns, timeout and others (see the manual, Monitoring, "
+            "Causes). Absent: none does, or the cause is unknown.",
+        ),
+        moment(
+            "failingSince",
+            "Since when the first of these deliverers fails, holds or pauses it. Absent: none "
+            "does.",
+        ),
         moment(
             "nextAttemptTime",
-            "When the next retry is due. Absent: no retry is scheduled.",
+            "When the next attempt is due that waits for a retry or for rateLimit. Absent: none "
+            "waits.",
         ),
         moment(
             "firstLossDueTime",
-            "When the first indication will be discarded if no delivery succeeds, due to its "
-            "lifetime, its last attempt or a full queue. The size limit of the journal does not "
-            "count, and may be reached earlier. Absent: no discard is due.",
+            "When the first indication will be discarded, due to its lifetime, its last attempt or "
+            "a full queue: at the present rates, or, if nothing is delivered, if nothing more is. "
+            "The size limit of the journal does not count, and may be reached earlier. Absent: no "
+            "discard is due.",
         ),
         count(
             "discarded",
@@ -442,6 +520,8 @@ LISTENER_DESTINATION = Kind(
             type="date",
         ),
         Column("Last Result", ".status.lastResult", "Result of the last attempt."),
+        Column("Cause", ".status.failureCause", "Why the listener is not reached.", priority=1),
+        Column("Failing Since", ".status.failingSince", "Since when.", type="date", priority=1),
         Column(
             "Discarded",
             ".status.discarded",
@@ -461,13 +541,13 @@ LISTENER_DESTINATION = Kind(
         Column(
             "Next Attempt",
             ".status.nextAttemptTime",
-            "When the next retry is due.",
+            "When the next retry, or attempt that waits for rateLimit, is due.",
             priority=1,
         ),
         Column(
             "First Loss",
             ".status.firstLossDueTime",
-            "When the first indication will be discarded if no delivery succeeds.",
+            "When the first indication will be discarded.",
             priority=1,
         ),
         AGE,

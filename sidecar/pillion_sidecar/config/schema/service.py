@@ -5,6 +5,7 @@ from enum import StrEnum
 from pillion_cim.schema import ClassDeclaration
 from pillion_sidecar.config.schema import common
 from pillion_sidecar.config.schema.common import (
+    ABOUT_DEAD_LETTERS,
     INTERVAL,
     MOST_ATTEMPTS,
     SERVICE_NAME_LENGTH,
@@ -13,11 +14,19 @@ from pillion_sidecar.config.schema.common import (
     QueueFullPolicy,
     RemovalAction,
     config_map_key_reference,
+    dead_letter_reference,
     object_name,
     reference,
 )
 from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec
+from pillion_sidecar.config.schema.history import HISTORY, PARTS_OF_VOLUME, HistoryPolicy
+from pillion_sidecar.config.schema.limits import RATE_LIMIT, RateLimit
 from pillion_sidecar.config.schema.proxy import SERVICE_PROXY, ServiceProxy
+from pillion_sidecar.config.schema.response_policy import (
+    ABOUT_RESPONSE_POLICY,
+    RESPONSE_POLICY,
+    ResponseRule,
+)
 from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
 from pillion_sidecar.config.schema.urls import PREFIX
 from pillion_sidecar.fields import (
@@ -30,6 +39,7 @@ from pillion_sidecar.fields import (
     Rule,
     Struct,
     Text,
+    amount,
     declared,
     required,
     resource,
@@ -178,6 +188,13 @@ class IndicationService:
         description="The seconds between a failed attempt and the next one (DSP1054 "
         "DeliveryRetryInterval). A destination's retry.intervalSeconds overrides it.",
     )
+    response_policy: tuple[ResponseRule, ...] = declared(
+        default=(),
+        type=RESPONSE_POLICY,
+        # No default: earlier deliverers refuse unknown fields.
+        assumed="the defaults",
+        description=f"{ABOUT_RESPONSE_POLICY} A destination's own rules come before these.",
+    )
     #: None: see :mod:`pillion_sidecar.config.durability`.
     queue_size: int | None = declared(
         type=common.QUEUE_SIZE,
@@ -188,6 +205,13 @@ class IndicationService:
     queue_full_policy: QueueFullPolicy = declared(
         description=common.ABOUT_QUEUE_FULL_POLICY,
         default=QueueFullPolicy.ADAPTIVE,
+    )
+    dead_letter: str | None = declared(
+        default=None,
+        name="deadLetterRef",
+        type=dead_letter_reference("that gets what is discarded for any other one"),
+        assumed="none",
+        description=f"{ABOUT_DEAD_LETTERS} A destination's own deadLetterRef overrides it.",
     )
     #: None: by the destination's effective retry (D.2), or by durability.
     indication_lifetime_seconds: float | None = declared(
@@ -267,6 +291,21 @@ class IndicationService:
         "may request receipts. A prefix matches whole path segments. A callback to any other URL "
         "is refused; without prefixes, publishers poll for their receipts.",
     )
+    history: HistoryPolicy = declared(
+        default=HistoryPolicy(),
+        type=HISTORY,
+        json_default={},
+        description="What is kept of indications that were delivered or discarded.",
+    )
+    publisher_rate_limit: RateLimit | None = declared(
+        default=None,
+        type=RATE_LIMIT,
+        assumed="no limit",
+        description="Maximum rate of accepted indications of each publisher. What exceeds it is "
+        "refused for now (429 with Retry-After), and nothing is lost. At a gateway a publisher is "
+        "the namespace of its token; at a sidecar it is known by the source of its indications. "
+        "Indications that sidecars relay are not limited.",
+    )
     shutdown_grace_period_seconds: float = declared(
         default=20.0,
         type=Integer(minimum=0, maximum=3600),
@@ -336,7 +375,24 @@ def _only_beside_pods(field: str) -> Rule:
     )
 
 
+def _fits_volume(spec: JSONObject) -> bool:
+    history = spec["history"].get("maximumBytes")
+    volume = spec["deliverer"]["storage"].get("sizeLimit")
+    return history is None or volume is None or amount(history) * PARTS_OF_VOLUME <= amount(volume)
+
+
 _RULES = (
+    Rule(
+        cel="!has(self.history) || !has(self.history.maximumBytes) || "
+        "!has(self.deliverer.storage) || !has(self.deliverer.storage.sizeLimit) || "
+        "quantity(string(self.history.maximumBytes))"
+        + ".add(quantity(string(self.history.maximumBytes)))" * (PARTS_OF_VOLUME - 1)
+        + ".compareTo(quantity(string(self.deliverer.storage.sizeLimit))) <= 0",
+        holds=_fits_volume,
+        field="history",
+        message="has maximumBytes of more than a seventh of deliverer.storage.sizeLimit",
+        remedy="Write less, or a larger volume.",
+    ),
     _only_beside_pods("gatewayRef"),
     _only_beside_pods("handOverTo"),
     Rule(

@@ -23,6 +23,7 @@ SERVICE = "IndicationService"
 DESTINATION = "ListenerDestination"
 FILTER = "IndicationFilter"
 SUBSCRIPTION = "IndicationSubscription"
+REPLAY = "IndicationReplay"
 _ALL = (SERVICE, DESTINATION, FILTER, SUBSCRIPTION)
 
 
@@ -61,7 +62,7 @@ class ConditionType:
 CONDITIONS = (
     ConditionType(
         name="Accepted",
-        kinds=_ALL,
+        kinds=(*_ALL, REPLAY),
         text="it is valid and its references resolve.",
         texts={
             SERVICE: "it is valid.",
@@ -206,6 +207,18 @@ CONDITIONS = (
         kinds=(FILTER,),
         text="a service does not know a class of the query, which then selects that class alone; "
         "the message names the nearest known class.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="Complete",
+        kinds=(REPLAY,),
+        text="every deliverer has finished: everything that it queued is delivered or discarded.",
+        bad="False",
+    ),
+    ConditionType(
+        name="Failed",
+        kinds=(REPLAY,),
+        text="a deliverer ended it before it was complete; the message says why.",
         told=Told.BEGINNING,
     ),
 )

@@ -4,12 +4,11 @@ from enum import StrEnum
 
 from pillion_sidecar.config.schema.common import (
     LONGEST_TIME,
-    SERVICE_NAME_LENGTH,
-    SERVICE_NAME_RULES,
     TIME,
     RemovalAction,
     immutable,
     reference,
+    service_reference,
 )
 from pillion_sidecar.config.schema.status import AGE, READY, REASON, status, word
 from pillion_sidecar.fields import (
@@ -101,12 +100,7 @@ class IndicationSubscription:
     service: str = declared(
         default="default",
         name="serviceRef",
-        type=reference(
-            "IndicationService",
-            max_length=SERVICE_NAME_LENGTH,
-            default="default",
-            rules=SERVICE_NAME_RULES,
-        ),
+        type=service_reference(),
         json_default={},
         description="The service whose deliverers serve this subscription. It cannot be changed: "
         "indications queued in one service do not move to another.",

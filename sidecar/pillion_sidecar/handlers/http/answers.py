@@ -5,6 +5,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.schema.response_policy import Action, default_of
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.handlers.transport.exchange import Headers, shown
 from pillion_sidecar.handlers.transport.proxy import refusal
@@ -15,9 +16,6 @@ BODY_LIMIT = 64 * 1024
 ANSWER_BODIES = 8
 #: Maximum seconds of Retry-After that are respected.
 RETRY_AFTER_LIMIT = 86_400.0
-#: Statuses about this request, not the next one: bad request, content too large, unsupported media
-#: type, unprocessable content.
-INDICATION_REFUSED = frozenset((400, 413, 415, 422))
 #: Header fields with a listener's reason (DSP0200; OpenPegasus; pywbem).
 _REASONS = (b"cimerror", b"pgerrordetail", b"cimerrordetails")
 
@@ -71,12 +69,12 @@ def retry_after(headers: Headers, now: float) -> float | None:
 def status_outcome(
     status: int, headers: Headers, clock: Clock, *, body: bytes = b""
 ) -> DeliveryOutcome:
-    """The outcome of a status other than 2xx: always retried; ``INDICATION_REFUSED`` are about the
-    indication. ``body``: the listener's reason."""
+    """The outcome of a status other than 2xx, by the table of defaults. ``body``: the listener's
+    reason."""
     if status == 407:
         # Only a proxy answers so (RFC 9110 15.5.8).
         return DeliveryOutcome(
-            DeliveryResult.FATAL_ERROR, refusal(status), status, hold=HoldCause.CREDENTIALS
+            DeliveryResult.FATAL_ERROR, refusal(status), status, hold=HoldCause.REFUSED
         )
     detail = f"HTTP {status}"
     if 300 <= status < 400:
@@ -88,11 +86,13 @@ def status_outcome(
         reasons.append(shown(body))
     if reasons:
         detail += ": " + ", ".join(reasons)
-    wait = retry_after(headers, clock.time()) if status in (429, 503) else None
+    default = default_of(status)
+    wait = retry_after(headers, clock.time()) if default.heeds_retry_after else None
     return DeliveryOutcome(
         DeliveryResult.ERROR,
         detail,
         status,
         wait,
-        refuses_indication=status in INDICATION_REFUSED,
+        hold=HoldCause.REFUSED if default.action is Action.PAUSE else None,
+        refuses_indication=default.action is Action.DISCARD,
     )

@@ -111,9 +111,12 @@ class TokenSource:
             # The next one asks anew, and not behind a request that hangs.
             self._sender.close()
 
-    def forget(self) -> None:
-        if self._clock.monotonic() - self._obtained_at >= LEAST_AGE:
-            self._line = b""
+    def forget(self) -> bool:
+        """Return whether another token will be asked for."""
+        if self._clock.monotonic() - self._obtained_at < LEAST_AGE:
+            return False
+        self._line = b""
+        return True
 
     def join(self, user: object) -> None:
         self._users.add(user)
@@ -209,7 +212,7 @@ def _refusal(status: int, answer: dict[str, Any]) -> AuthorizationError:
     texts = [text for text in told if isinstance(text, str) and text]
     shown = [f"HTTP {status}", *(one_line(text, _MOST_SHOWN) for text in texts)]
     refused = status == 401 or (400 <= status < 500 and not _REFUSALS.isdisjoint(texts[:1]))
-    return AuthorizationError(": ".join(shown), hold=HoldCause.CREDENTIALS if refused else None)
+    return AuthorizationError(": ".join(shown), hold=HoldCause.REFUSED if refused else None)
 
 
 def _lifetime(value: object) -> float:
@@ -297,9 +300,9 @@ class OAuth2Authorizer:
         )
         self._source.ask(told)
 
-    def forget(self) -> None:
+    def forget(self) -> bool:
         """See ``Authorizer``."""
-        self._source.forget()
+        return self._source.forget()
 
     def close(self) -> None:
         """See ``Authorizer``."""

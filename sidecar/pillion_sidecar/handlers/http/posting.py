@@ -1,7 +1,6 @@
 """Handlers that send one POST for each delivery and need an answer's status only, or a little of
 its body."""
 
-import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,11 +8,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.handler import (
+    GONE,
+    Delivery,
+    DeliveryOutcome,
+    DeliveryResult,
+    HoldCause,
+)
 from pillion_sidecar.handlers.authorization import Authorizer
 from pillion_sidecar.handlers.content import UNSAYABLE
 from pillion_sidecar.handlers.http.answers import status_outcome
-from pillion_sidecar.handlers.http.requests import AuthorizedRequests, content_language
+from pillion_sidecar.handlers.http.requests import AuthorizedRequests, common_fields
 from pillion_sidecar.handlers.transport.exchange import (
     Failure,
     Headers,
@@ -24,17 +29,13 @@ from pillion_sidecar.handlers.transport.exchange import (
 from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.indication import Indication, Selection
 
-#: Seconds without a request after 410 (Gone). A changed destination has a new handler, which sends
-#: at once.
-GONE_SECONDS = 3600.0
-
 _SUCCESS = {
     status: DeliveryOutcome(DeliveryResult.SUCCESS, "", status) for status in (200, 202, 204)
 }
-# Without a status: redaction would hide the text of an answer from a secret URL, and this is ours.
 _GONE = DeliveryOutcome(
     DeliveryResult.FATAL_ERROR,
     "HTTP 410: the listener wants nothing more; change the destination, or remove it",
+    GONE,
     hold=HoldCause.DESTINATION,
 )
 
@@ -44,7 +45,7 @@ class PostHandler(ABC):
 
     #: What is posted, for the text of an outcome.
     what: ClassVar[str]
-    #: Whether 410 holds the destination, and stops requests for a while.
+    #: Whether 410 (Gone) holds the destination.
     heeds_gone: ClassVar[bool] = False
 
     def __init__(
@@ -62,8 +63,6 @@ class PostHandler(ABC):
             sender=sender, head=head, authorizer=authorizer, clock=clock
         )
         self._clock = clock
-        #: ``Clock.monotonic()``.
-        self._gone_until: float | None = None
 
     @abstractmethod
     def read(self, indication: Indication, selection: Selection | None) -> object:
@@ -88,16 +87,13 @@ class PostHandler(ABC):
         return DeliveryOutcome(DeliveryResult.SUCCESS, failure.detail, status)
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        if self._gone_until is not None and self._clock.monotonic() < self._gone_until:
-            asyncio.get_running_loop().call_soon(done, _GONE)
-            return
         try:
-            languages = content_language(delivery.indication.languages)
+            common = common_fields(delivery)
             fields, body = self.render(delivery)
         except UNSAYABLE as error:
             self.refuse(done, error)
             return
-        self.post(languages + fields, body, done)
+        self.post(common + fields, body, done)
 
     def post(self, fields: bytes, body: bytes, done: Callable[[DeliveryOutcome], None]) -> None:
         self._requests.send(fields, body, _Attempt(self, done), done)
@@ -114,12 +110,9 @@ class PostHandler(ABC):
         self._requests.close()
 
     def answered(self, status: int, headers: Headers, body: bytes) -> DeliveryOutcome:
-        if status == 401:
-            self._requests.refused()
-        if status == 410 and self.heeds_gone:
-            self._gone_until = self._clock.monotonic() + GONE_SECONDS
+        if status == GONE and self.heeds_gone:
             return _GONE
-        return self.judge(status, headers, body)
+        return self._requests.heed(self.judge(status, headers, body))
 
 
 @dataclass(slots=True, eq=False)

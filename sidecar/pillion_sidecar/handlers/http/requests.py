@@ -1,12 +1,14 @@
 """Requests of HTTP with a common head."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pillion_cim.model import is_language_tag
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import DeliveryOutcome
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome
 from pillion_sidecar.handlers.authorization import AuthorizationError, Authorizer
 from pillion_sidecar.handlers.transport.exchange import Exchange, Sender
+from pillion_sidecar.trace_context import header_lines
 
 
 class AuthorizedRequests:
@@ -53,14 +55,25 @@ class AuthorizedRequests:
         head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
         return head + body
 
-    def refused(self) -> None:
-        self._authorizer.forget()
+    def heed(self, outcome: DeliveryOutcome) -> DeliveryOutcome:
+        """Return the outcome; after 401 a plain failure if the next attempt has another token."""
+        if outcome.status == 401 and self._authorizer.forget():
+            return replace(outcome, hold=None)
+        return outcome
 
     def close(self) -> None:
         """Release the connections; requests under way are abandoned."""
         self._closed = True
         self._authorizer.close()
         self._sender.close()
+
+
+def common_fields(delivery: Delivery) -> bytes:
+    """The header lines of a delivery, whatever the protocol. Raises ValueError for an invalid
+    language tag."""
+    indication = delivery.indication
+    languages = content_language(indication.languages)
+    return languages + header_lines(delivery.span or indication.trace)
 
 
 def content_language(languages: Sequence[str]) -> bytes:

@@ -140,7 +140,7 @@ class Brokers:
                 answer = await self.at(host, port).ask(request, progress)
             except NoAnswerError as error:
                 failures.append(error.failure)
-                if error.failure.hold is HoldCause.CREDENTIALS:
+                if error.failure.hold is HoldCause.REFUSED:
                     break
             else:
                 self._named.rotate(1)
@@ -172,7 +172,7 @@ def _none(failures: Sequence[Failure]) -> Failure:
     """Return the failure of an attempt whose requests all failed; it has delivered nothing."""
     holds = {failure.hold for failure in failures}
     last = failures[-1]
-    hold = last.hold if last.hold is HoldCause.CREDENTIALS or len(holds) == 1 else None
+    hold = last.hold if last.hold is HoldCause.REFUSED or len(holds) == 1 else None
     result = DeliveryResult.ERROR if hold is None else last.result
     detail = "; ".join(dict.fromkeys(failure.detail for failure in failures))
     return replace(last, result=result, detail=detail, hold=hold)

@@ -51,8 +51,8 @@ _MAY_HAVE = frozenset(
 _HOLDS: dict[int, HoldCause] = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: HoldCause.DESTINATION,
     Code.INVALID_TOPIC_EXCEPTION: HoldCause.DESTINATION,
-    Code.TOPIC_AUTHORIZATION_FAILED: HoldCause.CREDENTIALS,
-    Code.CLUSTER_AUTHORIZATION_FAILED: HoldCause.CREDENTIALS,
+    Code.TOPIC_AUTHORIZATION_FAILED: HoldCause.REFUSED,
+    Code.CLUSTER_AUTHORIZATION_FAILED: HoldCause.REFUSED,
 }
 _MEANINGS: dict[int, str] = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: "the topic does not exist, or its creation is under way",

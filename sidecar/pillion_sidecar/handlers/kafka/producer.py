@@ -8,7 +8,11 @@ from types import ModuleType
 from typing import TypeAlias
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import (
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+)
 from pillion_sidecar.handlers.batches import unsent
 from pillion_sidecar.handlers.coroutine import Progress
 from pillion_sidecar.handlers.errors import HandlerError, InvalidDestinationError
@@ -270,4 +274,4 @@ def _outcome(error: HandlerError, *, may_have: bool) -> DeliveryOutcome:
     if isinstance(error, InvalidDestinationError):
         return DeliveryOutcome(DeliveryResult.FATAL_ERROR, str(error), hold=error.cause)
     result = DeliveryResult.POST_DELIVERY_ERROR if may_have else DeliveryResult.ERROR
-    return DeliveryOutcome(result, str(error))
+    return DeliveryOutcome(result, str(error), cause=FailureCause.RESET)

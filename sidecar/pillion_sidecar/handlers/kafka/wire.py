@@ -107,7 +107,7 @@ class KafkaWire(RequestWire, asyncio.Protocol):
             # SCRAM computes for longer than the event loop may wait.
             request = await asyncio.to_thread(_next, authentication, answer)
         except AuthenticationError as error:
-            hold = HoldCause.CREDENTIALS
+            hold = HoldCause.REFUSED
             failure = Failure(DeliveryResult.FATAL_ERROR, str(error), hold=hold)
         except AnswerError as error:
             failure = Failure(DeliveryResult.ERROR, str(error))

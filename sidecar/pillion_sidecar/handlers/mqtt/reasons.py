@@ -39,7 +39,7 @@ _NAMES = {
 }
 #: What the destination is at fault for.
 HOLDS = {
-    **dict.fromkeys((0x86, 0x87, 0x8A, 0x8C), HoldCause.CREDENTIALS),
+    **dict.fromkeys((0x86, 0x87, 0x8A, 0x8C), HoldCause.REFUSED),
     **dict.fromkeys((0x84, 0x90, 0x9A, 0x9B), HoldCause.DESTINATION),
 }
 

@@ -84,11 +84,14 @@ def message_identifier(delivery: Delivery, service_name: str) -> str:
     indication."""
     indication = delivery.indication
     kept = kept_event(indication, delivery.selection, service_name)
-    parts = (
+    parts: tuple[str, ...] = (
         indication.source or service_name,
         delivery.filter_name,
         identifier_of(kept.content, delivery),
     )
+    if indication.dead_letter is not None:
+        # Two destinations may each have lost the same indication.
+        parts = (*parts, indication.dead_letter.destination)
     return header_identifier("\n".join(parts))
 
 

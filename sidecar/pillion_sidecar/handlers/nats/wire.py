@@ -209,7 +209,7 @@ class NATSWire(BrokerWire):
         lowered = text.lower()
         hold = None
         if lowered.startswith(_NO_CREDENTIALS):
-            hold = HoldCause.CREDENTIALS
+            hold = HoldCause.REFUSED
         elif lowered.startswith(_NO_TLS):
             hold = HoldCause.DESTINATION
         return BrokerError(f"the server refuses: {self.said(text)}", hold=hold)

@@ -11,8 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.delivery.handler import (
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+    HoldCause,
+)
+from pillion_sidecar.handlers.batches import unsent
 from pillion_sidecar.handlers.plugin import messages
 from pillion_sidecar.handlers.plugin.lines import LinkNames, PluginLog
 from pillion_sidecar.handlers.plugin.messages import (
@@ -25,14 +31,19 @@ from pillion_sidecar.handlers.plugin.messages import (
 )
 from pillion_sidecar.handlers.plugin.replies import MOST_TIMEOUTS, Command, ReplyQueue
 from pillion_sidecar.handlers.plugin.wire import LinkError, Opener, Wire
-from pillion_sidecar.handlers.plugin_slots import MOST_LINKS, LinkSlots
+from pillion_sidecar.handlers.plugin_slots import LinkSlots, Slot
+from pillion_sidecar.handlers.transport.outgoing import AnswerTimes
 
 logger = logging.getLogger("pillion.plugin")
 
 #: Seconds beyond the plug-in's own time-out after which the deliverer ends a silent link (S2.4).
 MARGIN_SECONDS = 5.0
+#: Times the seconds of a silent link that one with progress has while others wait for a link.
+OVERDUE_WITH_PROGRESS = 4
 #: Seconds without a delivery after which a link is ended.
 IDLE_SECONDS = 300.0
+#: Seconds that a link keeps its slot while others wait for one.
+TURN_SECONDS = 1.0
 #: Seconds before the first restart; each further failure doubles them.
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
@@ -63,6 +74,7 @@ class Link:
         self._opener = opener
         self._slots = slots
         self._clock = clock
+        self._timers = timers
         self._initialize = initialize
         self._names = names
         self._log = log
@@ -79,6 +91,11 @@ class Link:
         #: Maximum number of pending commands; 0 until ``initialize`` is answered (S2.7).
         self._in_flight = 0
         self._ids = itertools.count(_INITIALIZE + 1)
+        #: None until a delivery starts the link.
+        self._slot: Slot | None = None
+        #: Runs for as long as the link may keep its slot while others wait.
+        self._turn: Timer | None = None
+        self._times = AnswerTimes()
         self._wire: Wire | None = None
         self._opening: asyncio.Task[None] | None = None
         self._written = 0
@@ -93,8 +110,20 @@ class Link:
 
     @property
     def is_idle(self) -> bool:
-        """Whether its process only waits for a delivery."""
         return self._wire is not None and not self._replies and not self._waiting
+
+    @property
+    def failures(self) -> int:
+        return self._times.failures
+
+    @property
+    def is_overdue(self) -> bool:
+        """One that sends other messages has more time than a silent one, but an end, too."""
+        replies, overdue = self._replies, self._times.overdue
+        return (
+            replies.silent_seconds >= overdue
+            or replies.unanswered_seconds >= OVERDUE_WITH_PROGRESS * overdue
+        )
 
     def send(self, command: Command) -> None:
         """``command.done`` is called exactly once, later, unless the link is closed."""
@@ -102,14 +131,19 @@ class Link:
         if wait > 0:
             detail = f"{self._failure}; it starts again in {wait:.0f} s"
             outcome = DeliveryOutcome(
-                DeliveryResult.ERROR, detail, retry_after=wait, spends_attempt=False
+                DeliveryResult.ERROR,
+                detail,
+                retry_after=wait,
+                spends_attempt=False,
+                cause=FailureCause.RESET,
             )
             self.refuse(command, outcome)
-        elif self._wire is None and self._opening is None:
-            self._start(command)
         else:
             self._waiting.append(command)
-            self._write_waiting()
+            if self._slot is None:
+                self._start()
+            else:
+                self._write_waiting()
 
     def refuse(self, command: Command, outcome: DeliveryOutcome) -> None:
         """Report an outcome from the event loop: the caller is in the middle of its own turn."""
@@ -119,6 +153,11 @@ class Link:
         """End it until the next delivery."""
         self._drop(at_once=False)
 
+    def give_way(self) -> None:
+        seconds = self._replies.unanswered_seconds
+        reason = f"it answered nothing for {seconds:.0f} s, and other plug-ins wait for a link"
+        self._fail(reason, spends_attempt=False, preempted=True)
+
     def close(self) -> None:
         """Commands under way are abandoned without ``done``."""
         self._closed = True
@@ -127,19 +166,19 @@ class Link:
 
     # ------------------------------------------------------------------ begin
 
-    def _start(self, command: Command) -> None:
-        gone = self._slots.take(self)
-        if gone is None:
-            detail = f"{MOST_LINKS} plug-ins are linked already, the most of one deliverer"
-            outcome = DeliveryOutcome(DeliveryResult.ERROR, detail, spends_attempt=False)
-            self.refuse(command, outcome)
-            return
-        self._waiting.append(command)
+    def _start(self) -> None:
+        self._slot = self._slots.take(self)
+        if self._slot.is_held:
+            self.begin()
+
+    def begin(self) -> None:
+        """See :class:`pillion_sidecar.handlers.plugin_slots.Holder`."""
+        assert self._slot is not None
         self._written = 0
         self._log.forget()
         # The time-out of the link covers its start (S2.7).
         self._replies.expect(_INITIALIZE, Command(self._initialize))
-        self._opening = asyncio.get_running_loop().create_task(self._open(gone))
+        self._opening = asyncio.get_running_loop().create_task(self._open(self._slot.give))
 
     async def _open(self, gone: Callable[[], None]) -> None:
         failure = None
@@ -172,6 +211,9 @@ class Link:
 
     def _write_waiting(self) -> None:
         """Write as many commands as the plug-in takes up beside each other (S2.5)."""
+        if self._in_flight and self._is_turn_over():
+            self._end_turn()
+            return
         while self._waiting and len(self._replies) < self._in_flight:
             command = self._waiting.popleft()
             number = next(self._ids)
@@ -232,9 +274,11 @@ class Link:
         if outcome is None:
             # The link is complete (S2.7).
             self._in_flight = messages.in_flight(answer)
+            self._begin_turn()
             self._write_waiting()
             return
         self._wait = 0.0
+        self._times.answered(self._clock.monotonic() - command.written_at)
         # The next command is under way while this outcome is recorded.
         self._write_waiting()
         self._report(command, outcome)
@@ -260,21 +304,49 @@ class Link:
                 " nothing"
             )
 
+    # ------------------------------------------------------------------ its turn
+
+    def _begin_turn(self) -> None:
+        self._turn = self._timers.call_later(TURN_SECONDS, self._turn_ended)
+
+    def _turn_ended(self) -> None:
+        self._turn = None
+        # Others may wait since it became idle.
+        self._write_waiting()
+
+    def _is_turn_over(self) -> bool:
+        return self._turn is None and self._slots.is_crowded
+
+    def _end_turn(self) -> None:
+        """Give the slot to another link after the last answer; what is not written waits again."""
+        if self._replies:
+            return
+        self._drop(at_once=False)
+        if self._waiting:
+            self._start()
+
     # ------------------------------------------------------------------ the end
 
     def _expire(self) -> None:
         seconds = f"within {self._replies.timeout:g} s"
         if self._wire is None:
-            self._fail(f"it could not be started {seconds}")
+            reason = f"it could not be started {seconds}"
         elif not self._in_flight:
-            self._fail(f"it did not answer initialize {seconds}. {messages.FLUSHES_HINT}")
+            reason = f"it did not answer initialize {seconds}. {messages.FLUSHES_HINT}"
         elif not self._replies.is_silent:
-            self._fail(f"it did not answer within {MOST_TIMEOUTS * self._replies.timeout:g} s")
+            reason = f"it did not answer within {MOST_TIMEOUTS * self._replies.timeout:g} s"
         else:
-            self._fail(f"it sent nothing {seconds}. {messages.FLUSHES_HINT}")
+            reason = f"it sent nothing {seconds}. {messages.FLUSHES_HINT}"
+        self._fail(reason, cause=FailureCause.TIMEOUT)
 
     def _fail(
-        self, reason: str, *, hold: HoldCause | None = None, spends_attempt: bool = True
+        self,
+        reason: str,
+        *,
+        hold: HoldCause | None = None,
+        cause: FailureCause = FailureCause.RESET,
+        spends_attempt: bool = True,
+        preempted: bool = False,
     ) -> None:
         """End the link by an error, and tell each command (S2.6)."""
         if self._closed:
@@ -283,11 +355,13 @@ class Link:
         commands = [*self._drop(at_once=True), *self._waiting]
         self._waiting.clear()
         self._failure = f"{self._names.shown_plugin}: {reason}"
-        if hold is None:
+        now = self._clock.monotonic()
+        self._times.failed(began_at=now, now=now)
+        if hold is None and not preempted:
             self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
-            self._starts_at = self._clock.monotonic() + self._wait
+            self._starts_at = now + self._wait
         self._log_failure(reason)
-        for command in commands:
+        for number, command in enumerate(commands):
             result = DeliveryResult.ERROR
             if hold is not None:
                 result = DeliveryResult.FATAL_ERROR
@@ -295,9 +369,16 @@ class Link:
                 # The plug-in may have handled it.
                 result = DeliveryResult.POST_DELIVERY_ERROR
             outcome = DeliveryOutcome(
-                result, self._failure, hold=hold, spends_attempt=spends_attempt
+                result,
+                self._failure,
+                hold=hold,
+                spends_attempt=spends_attempt,
+                preempted=preempted,
+                cause=cause,
             )
-            self._report(command, outcome)
+            is_waiting = number > 0 and not command.end_offset
+            # Without one that was written, the first has made the attempt at a start.
+            self._report(command, unsent(outcome) if is_waiting and hold is None else outcome)
 
     def _log_failure(self, reason: str) -> None:
         logger.warning(
@@ -313,7 +394,7 @@ class Link:
         )
 
     def _drop(self, *, at_once: bool) -> list[Command]:
-        """End wire and opening; return what was pending."""
+        """End wire and opening, give the slot back; return what was pending."""
         opening, self._opening = self._opening, None
         if opening is not None:
             # Later: a task that is cancelled before its first step would never begin.
@@ -321,6 +402,12 @@ class Link:
         wire, self._wire = self._wire, None
         self._in_flight = 0
         self._log.log_left_out()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.leave()
         if wire is not None:
             if not at_once:
                 wire.write(messages.SHUTDOWN)

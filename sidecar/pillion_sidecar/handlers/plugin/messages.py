@@ -10,6 +10,7 @@ from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.errors import HandlerError
 from pillion_sidecar.handlers.http.answers import RETRY_AFTER_LIMIT
+from pillion_sidecar.trace_context import PARENT, STATE
 
 VERSION = 1
 #: Maximum bytes of a line to a plug-in, with the newline.
@@ -21,8 +22,12 @@ MOST_IN_FLIGHT = 5
 #: Characters of a plug-in's text in an outcome.
 DETAIL_LIMIT = 200
 METHOD_NOT_FOUND = -32601
+#: Of a plug-in's request. Its answers may wait for a plug-in that does not read.
+MOST_ID_CHARACTERS = 256
 #: The usual cause of an answer that does not come.
 FLUSHES_HINT = "Does it flush each line that it writes?"
+#: The usual cause of a line that is not JSON.
+PRINTS_HINT = "Does it print text among its answers? That belongs on standard error."
 _RESULTS = {
     "success": DeliveryResult.SUCCESS,
     "error": DeliveryResult.ERROR,
@@ -76,6 +81,15 @@ def request(number: int, method: str, params: bytes) -> bytes:
 SHUTDOWN = b'{"jsonrpc":"2.0","method":"shutdown"}\n'
 
 
+def _id_of(message: dict[str, Any]) -> Any:
+    """Raises MessageError for an id that would make the answers to a plug-in that does not read
+    them large."""
+    found = message["id"]
+    if isinstance(found, (dict, list)) or len(str(found)) > MOST_ID_CHARACTERS:
+        raise MessageError(f"it sent a request with an id of over {MOST_ID_CHARACTERS} characters")
+    return found
+
+
 def not_found(message: Request) -> bytes:
     error = {"code": METHOD_NOT_FOUND, "message": "a plug-in may not send requests"}
     return _encode({"jsonrpc": "2.0", "id": message.id, "error": error}) + b"\n"
@@ -106,6 +120,8 @@ def deliver_params(delivery: Delivery, *, timeout: float) -> bytes:
         "correlated": delivery.correlated,
         "languages": indication.languages,
     }
+    if indication.trace is not None:
+        given[PARENT], given[STATE] = indication.trace.parent, indication.trace.state
     if delivery.sequence_context is not None:
         given["sequenceContext"] = delivery.sequence_context
         given["sequenceNumber"] = delivery.sequence_number
@@ -121,13 +137,14 @@ def read(line: bytes) -> Message:
     try:
         message = decode(line)
     except (ValueError, RecursionError) as error:
-        raise MessageError(f"it sent a line {_fault(line, error)}: {_shown(line)}") from None
+        fault, hint = _fault(line, error)
+        raise MessageError(f"it sent a line {fault}: {_shown(line)}{hint}") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise MessageError(f"it sent a line that is not JSON-RPC 2.0: {_shown(line)}")
     method = message.get("method")
     if isinstance(method, str):
         if "id" in message:
-            return Request(message["id"], method)
+            return Request(_id_of(message), method)
         return Notification(method, message.get("params"))
     number = message.get("id")
     is_answer = ("result" in message) != ("error" in message) and "id" in message
@@ -138,18 +155,18 @@ def read(line: bytes) -> Message:
     return Answer(number, message["result"])
 
 
-def _fault(line: bytes, error: Exception) -> str:
-    """Why a line cannot be decoded. msgspec says that a lone surrogate is malformed JSON, which
-    only Unicode forbids."""
+def _fault(line: bytes, error: Exception) -> tuple[str, str]:
+    """Why a line cannot be decoded, and a hint. msgspec says that a lone surrogate is malformed
+    JSON, which only Unicode forbids."""
     if isinstance(error, msgspec.ValidationError):
-        return "with a number that is out of range"
+        return "with a number that is out of range", ""
     try:
         json.dumps(json.loads(line.decode()), ensure_ascii=False).encode()
     except UnicodeError:
-        return "with text that is not valid Unicode"
+        return "with text that is not valid Unicode", ""
     except (ValueError, RecursionError):
         pass
-    return "that is not JSON"
+    return "that is not JSON", f". {PRINTS_HINT}"
 
 
 def in_flight(answer: Answer) -> int:

@@ -69,6 +69,20 @@ class ReplyQueue:
         """Whether the last message is a time-out ago."""
         return self._clock.monotonic() + _SLACK >= self._heard_at + self.timeout
 
+    @property
+    def silent_seconds(self) -> float:
+        """Seconds since the last message; 0 while nothing is pending."""
+        return self._clock.monotonic() - self._heard_at if self._pending else 0.0
+
+    @property
+    def unanswered_seconds(self) -> float:
+        """Seconds since the last answer, or the first pending command; 0 while nothing is
+        pending."""
+        if not self._pending:
+            return 0.0
+        oldest = next(iter(self._pending.values()))
+        return self._clock.monotonic() - max(oldest.written_at, self._answered_at)
+
     def heard(self) -> None:
         """A message has come, whatever it says."""
         self._heard_at = self._clock.monotonic()

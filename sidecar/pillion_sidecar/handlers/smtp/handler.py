@@ -83,7 +83,7 @@ class SMTPHandler:
 
     def _conclude(self, batch: list[Waiting], ended: DeliveryOutcome | Failure) -> None:
         if isinstance(ended, Failure):
-            if ended.hold is HoldCause.CREDENTIALS:
+            if ended.hold in (HoldCause.REFUSED, HoldCause.CREDENTIALS):
                 detail = f"{ended.detail}; they are tried again after {REFUSED_SECONDS:.0f} s"
                 ended = replace(ended, detail=detail)
                 self._refusal = ended, self._clock.monotonic() + REFUSED_SECONDS

@@ -284,13 +284,11 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         what = "the user name and password"
         if "PLAIN" in offered:
             pair = _base64(f"\0{username}\0{password}")
-            await self._expect(235, "AUTH", "PLAIN", pair, of=what, hold=HoldCause.CREDENTIALS)
+            await self._expect(235, "AUTH", "PLAIN", pair, of=what, hold=HoldCause.REFUSED)
         elif "LOGIN" in offered:
-            await self._expect(334, "AUTH", "LOGIN", of=what, hold=HoldCause.CREDENTIALS)
-            await self._expect(
-                334, _base64(username), of="the user name", hold=HoldCause.CREDENTIALS
-            )
-            await self._expect(235, _base64(password), of=what, hold=HoldCause.CREDENTIALS)
+            await self._expect(334, "AUTH", "LOGIN", of=what, hold=HoldCause.REFUSED)
+            await self._expect(334, _base64(username), of="the user name", hold=HoldCause.REFUSED)
+            await self._expect(235, _base64(password), of=what, hold=HoldCause.REFUSED)
         else:
             raise _FailedError(
                 "the server offers neither AUTH PLAIN nor AUTH LOGIN", hold=HoldCause.CREDENTIALS
@@ -318,7 +316,7 @@ class SMTPWire(RequestWire, asyncio.Protocol):
         if not 500 <= code < 600:
             return _FailedError(detail, untaken=code == _CLOSING)
         if code in _NOT_AUTHENTICATED and hold is not None:
-            hold = HoldCause.CREDENTIALS
+            hold = HoldCause.REFUSED
         return _FailedError(detail, hold=hold)
 
     def _shown(self, answer: "SMTPResponse") -> str:

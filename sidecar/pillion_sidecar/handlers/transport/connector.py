@@ -20,7 +20,7 @@ from pillion_sidecar.config.credentials import (
     load_client_certificate,
 )
 from pillion_sidecar.config.schema.listener import TLSOptions
-from pillion_sidecar.delivery.handler import HoldCause
+from pillion_sidecar.delivery.handler import FailureCause, HoldCause
 from pillion_sidecar.handlers.errors import (
     ConnectError,
     DescriptorShortageError,
@@ -199,7 +199,9 @@ class Connector:
             if not self._discreet:
                 raise
             # Its text may quote anything.
-            raise ConnectError(f"could not connect: {described(error)}") from None
+            raise ConnectError(
+                f"could not connect: {described(error)}", cause=FailureCause.DELIVERER
+            ) from None
 
     async def permitted(self, stage: Callable[[str], None]) -> Sequence[str]:
         """Return the target's addresses that may be connected to, at least one. Raises
@@ -218,7 +220,7 @@ class Connector:
         try:
             addresses = await self._resolver.resolve(self._target.host)
         except ResolutionError as error:
-            raise ConnectError(f"{host} {error.reason}") from None
+            raise ConnectError(f"{host} {error.reason}", cause=FailureCause.DNS) from None
         self.suspects = suspects = [one for one in self.suspects if one in addresses]
         return [*(one for one in addresses if one not in suspects), *suspects]
 
@@ -237,32 +239,38 @@ class Connector:
 
     async def _connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
         await self._pace.turn()
-        reasons, refused = [], 0
+        reasons, refused, causes = [], 0, set[FailureCause]()
         for address in await self._addresses(stage):
             reason = self._refusal(address)
             refused += reason is not None
             if reason is None:
-                reason = await self._try(address, wire, stage)
-                if reason is None:
+                error = await self._try(address, wire, stage)
+                if error is None:
                     return
+                causes.add(cause_of(error))
+                reason = self.reason(error, self.place(address))
             reasons.append(reason)
         # If one was tried, the listener is what failed.
         hold = HoldCause.ADDRESS if refused == len(reasons) else None
-        raise ConnectError("; ".join(dict.fromkeys(reasons)), hold=hold)
+        text = "; ".join(dict.fromkeys(reasons))
+        # The address that came furthest says most.
+        cause = next((one for one in _FURTHEST_FIRST if one in causes), FailureCause.UNREACHABLE)
+        raise ConnectError(text, hold=hold, cause=cause)
 
     def place(self, address: str) -> str:
         return _HOST if self._discreet else f"{address} port {self._target.port}"
 
     async def _try(
         self, address: str, wire: asyncio.BaseProtocol, stage: Callable[[str], None]
-    ) -> str | None:
+    ) -> OSError | None:
+        """Return why there is no connection."""
         if isinstance(wire, DatagramWire):
             wire.reached = partial(self.reached, address)
         try:
             sock = await self.open_socket(address, stage)
             await self.start(sock, wire, stage, place=self.place(address))
         except OSError as error:
-            return self.reason(error, self.place(address))
+            return error
         if not self._datagrams:
             self.reached(address, True)
         return None
@@ -326,6 +334,26 @@ class Connector:
         except BaseException:  # A cancelled attempt leaves no socket either.
             sock.close()
             raise
+
+
+_FURTHEST_FIRST = (
+    FailureCause.CERTIFICATE,
+    FailureCause.TLS,
+    FailureCause.RESET,
+    FailureCause.REFUSED,
+)
+
+
+def cause_of(error: OSError) -> FailureCause:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return FailureCause.CERTIFICATE
+    if isinstance(error, ssl.SSLError):
+        return FailureCause.TLS
+    if isinstance(error, ConnectionRefusedError):
+        return FailureCause.REFUSED
+    # asyncio raises it without a number if the peer closes during a TLS handshake.
+    is_reset = isinstance(error, ConnectionResetError) or not error.errno
+    return FailureCause.RESET if is_reset else FailureCause.UNREACHABLE
 
 
 def _explain(error: OSError, where: str, *, name_advice: str, discreet: bool) -> str:

@@ -7,7 +7,12 @@ from typing import Protocol, TypeAlias
 from urllib.parse import unquote
 
 from pillion_sidecar.config.problems import one_line
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.handler import (
+    DeliveryOutcome,
+    DeliveryResult,
+    FailureCause,
+    HoldCause,
+)
 
 #: As received: names in any case, values stripped.
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -30,6 +35,7 @@ class Failure:
     hold: HoldCause | None = None
     #: See ``DeliveryOutcome.preempted``.
     preempted: bool = False
+    cause: FailureCause = FailureCause.RESET
 
 
 class Exchange(Protocol):
@@ -62,6 +68,7 @@ def failure_outcome(failure: Failure) -> DeliveryOutcome:
         spends_attempt=not failure.preempted,
         preempted=failure.preempted,
         hold=failure.hold,
+        cause=failure.cause,
     )
 
 
@@ -77,7 +84,9 @@ def later(
     detail: str,
     *,
     hold: HoldCause | None = None,
+    cause: FailureCause | None = None,
 ) -> None:
     """Report an outcome from the event loop, not within ``deliver``: the caller is in the middle of
     its own turn."""
-    asyncio.get_running_loop().call_soon(done, DeliveryOutcome(result, detail, hold=hold))
+    outcome = DeliveryOutcome(result, detail, hold=hold, cause=cause)
+    asyncio.get_running_loop().call_soon(done, outcome)

@@ -1,10 +1,13 @@
 """Limits the connections to all listeners together.
 
 At the limit, idle connections are closed first; then attempts wait, one destination after the
-other, before their time-out starts. A quarter is reserved for listeners that answer, and one that
-stops answering loses its connection, so listeners that hang cannot hold all.
+other, before their time-out starts. A quarter is reserved for listeners that answer, so listeners
+that hang cannot hold all; an eighth is for those that do not, since one may have recovered. A
+listener whose answer is overdue loses its connection to one that waits. Each time it has more time,
+so that a slow one gets its answer through.
 """
 
+import math
 from collections import deque
 from typing import Protocol
 
@@ -14,8 +17,45 @@ from pillion_sidecar.clock import Timer, Timers
 UNBOUNDED = 1 << 30
 #: The reserved fraction (one in so many) for destinations whose last attempt was answered.
 KEPT_FOR_ANSWERING = 4
+#: The fraction that all others have, also while destinations that answer wait.
+KEPT_FOR_FAILING = 8
 #: Seconds between two checks for overdue connections while an attempt waits.
 LOOK_SECONDS = 1.0
+#: An answer is overdue after so many times the destination's longest, and so many seconds, which
+#: double with each attempt without an answer, so many times at most.
+OVERDUE_TIMES = 10
+LEAST_OVERDUE_SECONDS = 5.0
+MOST_DOUBLINGS = 4
+
+
+class AnswerTimes:
+    """Answers of a destination, over all of its slots. Times are ``Clock.monotonic()``."""
+
+    __slots__ = ("_failed_at", "failures", "longest")
+
+    def __init__(self) -> None:
+        #: Attempts without an answer since the last one.
+        self.failures = 0
+        # The end of the last of them.
+        self._failed_at = -math.inf
+        #: Longest answer in seconds.
+        self.longest = 0.0
+
+    @property
+    def overdue(self) -> float:
+        """Return the seconds after which an answer is overdue."""
+        patience = LEAST_OVERDUE_SECONDS * (1 << min(self.failures, MOST_DOUBLINGS))
+        return max(patience, OVERDUE_TIMES * self.longest)
+
+    def answered(self, seconds: float) -> None:
+        self.failures = 0
+        self.longest = max(self.longest, seconds)
+
+    def failed(self, *, began_at: float, now: float) -> None:
+        """Attempts beside each other count as one."""
+        if began_at >= self._failed_at:
+            self.failures += 1
+            self._failed_at = now
 
 
 class Holder(Protocol):
@@ -29,7 +69,8 @@ class Holder(Protocol):
     def is_idle(self) -> bool: ...
 
     @property
-    def is_failing(self) -> bool: ...
+    def failures(self) -> int:
+        """See :class:`AnswerTimes`."""
 
     @property
     def is_overdue(self) -> bool:
@@ -78,19 +119,19 @@ class OutgoingConnections:
         """Without ``timers`` no attempt under way gives way to another."""
         self.maximum = maximum
         self._most_failing = max(1, maximum - max(1, maximum // KEPT_FOR_ANSWERING))
+        self._least_failing = maximum // KEPT_FOR_FAILING
         self._timers = timers
         self._timer: Timer | None = None
         self._holding: dict[Holder, bool] = {}
         self._failing = 0
-        self._turns = _Turns()
-        self._turns_of_failing = _Turns()
+        self._answering, self._failed_once, self._failed_often = _Turns(), _Turns(), _Turns()
         self.is_crowded = False
 
     def take(self, holder: Holder) -> bool:
         """Let a holder open a connection; otherwise return False, and admit it later."""
-        failing = holder.is_failing
-        turns = self._turns_of_failing if failing else self._turns
-        if not turns:
+        failing = holder.failures > 0
+        turns = self._turns_of(holder)
+        if not (self._failed if failing else turns):
             if not self._has_room(failing):
                 self._close_idle(failing)
             if self._has_room(failing):
@@ -104,16 +145,31 @@ class OutgoingConnections:
 
     def give(self, holder: Holder) -> None:
         """A holder's connection is closed, or it waits no more."""
-        self._turns.remove(holder)
-        self._turns_of_failing.remove(holder)
+        for turns in (self._answering, self._failed_once, self._failed_often):
+            turns.remove(holder)
         if holder in self._holding:
             self._failing -= self._holding.pop(holder)
         self._admit()
 
+    def _turns_of(self, holder: Holder) -> _Turns:
+        match holder.failures:
+            case 0:
+                return self._answering
+            case 1:
+                # It may answer again, unlike one that hangs.
+                return self._failed_once
+            case _:
+                return self._failed_often
+
+    @property
+    def _failed(self) -> _Turns:
+        return self._failed_once or self._failed_often
+
     def _has_room(self, failing: bool) -> bool:
         if len(self._holding) >= self.maximum:
             return False
-        return not failing or (not self._turns and self._failing < self._most_failing)
+        share = self._least_failing if self._answering else self._most_failing
+        return not failing or self._failing < share
 
     def _close_idle(self, failing: bool) -> None:
         # Only of its own kind, if failing destinations have their share already.
@@ -137,19 +193,31 @@ class OutgoingConnections:
     def _first_in_turn(self) -> tuple[Holder, bool] | None:
         """Take the next holder to admit, and whether it was failing."""
         found = None
-        if self._turns and self._has_room(False):
-            found = self._turns.pop(), False
-        elif self._turns_of_failing and self._has_room(True):
-            found = self._turns_of_failing.pop(), True
-        self.is_crowded = bool(self._turns or self._turns_of_failing)
+        if self._failed and self._has_room(True):
+            found = self._failed.pop(), True
+        elif self._answering and self._has_room(False):
+            found = self._answering.pop(), False
+        self.is_crowded = bool(self._answering or self._failed)
         return found
 
     def _look(self) -> None:
-        """Make connections give way to waiting ones, the oldest first. A destination that was
-        failing keeps its share."""
+        """Make connections give way to waiting ones, the oldest first: those of destinations that
+        were failing to such alone."""
         self._timer = None
-        overdue = [one for one, failing in self._holding.items() if not failing and one.is_overdue]
-        for holder in overdue[: len(self._turns)]:
-            holder.give_way()
+        self._give_way(len(self._answering) + self._failed_waiting, was_failing=False)
+        self._give_way(self._failed_waiting, was_failing=True)
         if self.is_crowded and self._timers is not None:
             self._timer = self._timers.call_later(LOOK_SECONDS, self._look)
+
+    @property
+    def _failed_waiting(self) -> int:
+        return len(self._failed_once) + len(self._failed_often)
+
+    def _give_way(self, waiting: int, *, was_failing: bool) -> None:
+        overdue = [
+            one
+            for one, failing in self._holding.items()
+            if failing is was_failing and one.is_overdue
+        ]
+        for holder in overdue[:waiting]:
+            holder.give_way()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pillion_sidecar.config.schema.proxy import ConnectTo, Proxy
-from pillion_sidecar.delivery.handler import HoldCause
+from pillion_sidecar.delivery.handler import FailureCause, HoldCause
 from pillion_sidecar.handlers.authorization import authorization
 from pillion_sidecar.handlers.errors import (
     ConnectError,
@@ -17,7 +17,7 @@ from pillion_sidecar.handlers.errors import (
     InvalidDestinationError,
     described,
 )
-from pillion_sidecar.handlers.transport.connector import Connector, OpeningPace
+from pillion_sidecar.handlers.transport.connector import Connector, OpeningPace, cause_of
 from pillion_sidecar.handlers.transport.exchange import HEAD_LIMIT
 from pillion_sidecar.handlers.transport.target import HTTPTarget, NetworkTarget, parse_target
 
@@ -106,14 +106,15 @@ class ProxyConnector:
         try:
             addresses = await self._to_proxy.permitted(staged)
         except ConnectError as error:
-            raise ConnectError(f"the proxy: {error}", hold=error.hold) from None
-        reasons = []
+            raise ConnectError(f"the proxy: {error}", hold=error.hold, cause=error.cause) from None
+        reasons, cause = [], FailureCause.UNREACHABLE
         for address in addresses:
             try:
                 return await self._to_proxy.open_socket(address, staged)
             except OSError as error:
+                cause = cause_of(error)
                 reasons.append(self._to_proxy.reason(error, self._to_proxy.place(address)))
-        raise ConnectError(f"the proxy: {'; '.join(reasons)}")
+        raise ConnectError(f"the proxy: {'; '.join(reasons)}", cause=cause)
 
     async def _begin(
         self,
@@ -130,7 +131,8 @@ class ProxyConnector:
         try:
             await self._listener.start(sock, wire, stage, place=_LISTENER)
         except OSError as error:
-            raise ConnectError(self._listener.reason(error, _LISTENER)) from None
+            reason = self._listener.reason(error, _LISTENER)
+            raise ConnectError(reason, cause=cause_of(error)) from None
 
     async def _tunnel(self, sock: socket.socket, authority: bytes) -> None:
         loop = asyncio.get_running_loop()
@@ -145,7 +147,7 @@ class ProxyConnector:
             raise ConnectError("the proxy's answer is not HTTP/1.1")
         status = int(found[1])
         if status in _UNAUTHORIZED:
-            raise ConnectError(refusal(status), hold=HoldCause.CREDENTIALS)
+            raise ConnectError(refusal(status), hold=HoldCause.REFUSED)
         if not 200 <= status < 300:
             raise ConnectError(f"the proxy makes no connection to the listener: HTTP {status}")
         if head.partition(_END)[2]:

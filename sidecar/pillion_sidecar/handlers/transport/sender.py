@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.config.schema.proxy import Proxy
-from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryResult, FailureCause
 from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError, described
 from pillion_sidecar.handlers.transport.connector import (
     NAME_ADVICE,
@@ -20,7 +20,7 @@ from pillion_sidecar.handlers.transport.connector import (
     TLSContexts,
 )
 from pillion_sidecar.handlers.transport.exchange import Exchange, Failure, Headers
-from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.transport.outgoing import AnswerTimes, OutgoingConnections
 from pillion_sidecar.handlers.transport.proxy import ProxyConnector, proxy_target
 from pillion_sidecar.handlers.transport.target import NetworkTarget
 from pillion_sidecar.handlers.transport.wire import NewWire, RequestWire
@@ -30,9 +30,6 @@ IDLE_SECONDS = 60.0
 RECEIVE_BUFFER = 16 * 1024
 #: Seconds before a retry without descriptors.
 SHORTAGE_SECONDS = 1.0
-#: An answer is overdue after so many times the destination's longest, and so many seconds.
-OVERDUE_TIMES = 10
-LEAST_OVERDUE_SECONDS = 5.0
 # Timers may fire this much early.
 _SLACK = 0.001
 
@@ -46,23 +43,6 @@ class Connect(Protocol):
     async def connect(self, wire: asyncio.BaseProtocol, stage: Callable[[str], None]) -> None:
         """Return when the wire is open; report to ``stage`` what is awaited. Raises ConnectError
         and DescriptorShortageError."""
-
-
-class AnswerTimes:
-    """Answers of a destination, over all of its slots."""
-
-    __slots__ = ("failing", "longest")
-
-    def __init__(self) -> None:
-        #: The last attempt was not answered.
-        self.failing = False
-        #: Longest answer in seconds.
-        self.longest = 0.0
-
-    @property
-    def overdue(self) -> float:
-        """Return the seconds after which an answer is overdue."""
-        return max(LEAST_OVERDUE_SECONDS, OVERDUE_TIMES * self.longest)
 
 
 class Channel:
@@ -158,8 +138,8 @@ class Channel:
         return self._times
 
     @property
-    def is_failing(self) -> bool:
-        return self._times.failing
+    def failures(self) -> int:
+        return self._times.failures
 
     @property
     def is_overdue(self) -> bool:
@@ -194,11 +174,7 @@ class Channel:
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
         if not keep:
             self._forget_wire()
-        times = self._times
-        times.failing = False
-        waited = self._clock.monotonic() - self._deadline + self._timeout
-        if waited > times.longest:
-            times.longest = waited
+        self._times.answered(self._waited())
         exchange = self._finish()
         if exchange is not None:
             exchange.answered(status, headers, body)
@@ -258,9 +234,13 @@ class Channel:
             self._wait_for_descriptor()
             return
         except ConnectError as error:
-            failure = Failure(DeliveryResult.ERROR, str(error), hold=error.hold)
+            failure = Failure(DeliveryResult.ERROR, str(error), hold=error.hold, cause=error.cause)
         except Exception as error:  # noqa: BLE001 - a task ends here, and its attempt must not hang
-            failure = Failure(DeliveryResult.ERROR, f"could not connect: {described(error)}")
+            failure = Failure(
+                DeliveryResult.ERROR,
+                f"could not connect: {described(error)}",
+                cause=FailureCause.DELIVERER,
+            )
         else:
             return
         wire.close()
@@ -295,7 +275,8 @@ class Channel:
         return exchange
 
     def _fail(self, failure: Failure) -> None:
-        self._times.failing = True
+        began_at = self._deadline - self._timeout
+        self._times.failed(began_at=began_at, now=self._clock.monotonic())
         exchange = self._finish()
         if exchange is not None:
             exchange.failed(failure)
@@ -336,9 +317,8 @@ class Channel:
             failure = self._wire.give_up(reason)
         else:
             failure = Failure(DeliveryResult.ERROR, f"{reason} while {self._stage}")
-        self._times.failing = True
         self._drop()
-        self._fail(replace(failure, preempted=preempted))
+        self._fail(replace(failure, preempted=preempted, cause=FailureCause.TIMEOUT))
 
 
 class PooledSender:

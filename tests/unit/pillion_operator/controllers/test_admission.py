@@ -9,13 +9,14 @@ from pillion_operator.controllers.admission import Admission
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.injection.webhook import Opinion
-from pillion_operator.store import Store
+from pillion_operator.store import Key, Store
 from pillion_sidecar.config.addresses import AddressPolicy
 from support.operator_objects import (
     NAMESPACE,
     config_map,
     destination,
     filter_of,
+    made,
     service,
     subscription,
 )
@@ -140,3 +141,34 @@ def test_whose_retry_is_short_is_said(judge: Judge) -> None:
     hasty = service(deliveryRetryAttempts=1, deliveryRetryIntervalSeconds=5)
     (warning,) = opinion(judge, hasty).warnings
     assert "of IndicationService default, a listener" in warning
+
+
+def replay(**spec: Any) -> dict[str, Any]:
+    whole = {"destinationRef": {"name": "d"}, "from": "2026-01-31T12:00:00Z", **spec}
+    return made(Key("IndicationReplay", NAMESPACE, "r"), whole)
+
+
+def test_a_replay_of_a_time_that_ends_before_it_begins_is_refused(judge: Judge) -> None:
+    there = (service(), destination())
+    assert opinion(judge, replay(), *there) == Opinion()
+    for until in ("2026-01-31T12:00:00Z", "2026-01-31T13:00:00+02:00"):
+        assert opinion(judge, replay(until=until), *there).refusal.startswith("spec.until: ")
+
+
+def test_a_replay_is_warned_of_what_is_missing_and_what_is_not_kept(judge: Judge) -> None:
+    found = opinion(judge, replay(filterRef={"name": "f"}))
+    assert [warning.split(" does")[0] for warning in found.warnings] == [
+        "IndicationFilter f",
+        "ListenerDestination d",
+        "IndicationService default",
+    ]
+    delivered = replay(results=["Delivered"])
+    for body, history, warned in (
+        (delivered, {}, "no delivered indication"),
+        (delivered, {"bodies": "All"}, None),
+        (replay(), {}, None),
+        (replay(), {"bodies": "None"}, "no indication"),
+    ):
+        opened = opinion(judge, body, service(history=history), destination())
+        assert opened.refusal == ""
+        assert [warned in warning for warning in opened.warnings if warned] == [True] * bool(warned)

@@ -12,6 +12,7 @@ from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
 
 HUB = {"name": "hub"}
+TO_GRAVE = {"deadLetterRef": {"name": "grave"}}
 GATEWAY = {"deliverer": {"mode": "Gateway"}}
 LISTENER = {
     "destination": "https://listener.example.org/",
@@ -333,5 +334,82 @@ def test_every_missing_reference_of_a_subscription_is_named(service: str) -> Non
         assert all(
             f" {name} does not exist in this namespace" in accepted["message"] for name in missing
         )
+
+    virtually(scenario)
+
+
+def test_a_gateway_gets_and_keeps_what_only_dead_letters_are_relayed_to() -> None:
+    async def scenario(world: World) -> None:
+        def there() -> bool:
+            return "grave" in world.pods["hub-0"].destinations
+
+        world.pod("hub-0", service="hub")
+        local = {name: value for name, value in LISTENER.items() if name != "deliverThrough"}
+        token = {"bearer": {"secretRef": {"name": "token", "key": "token"}}}
+        grave = {**LISTENER, "destination": "https://grave.example.org/", "credentials": token}
+        world.secret("token", "one")
+        world.resource("ListenerDestination", "grave", grave)
+        world.resource("ListenerDestination", "pager", local)
+        await settled(world)
+        assert world.pods["hub-0"].destinations == set()
+        world.resource("ListenerDestination", "pager", {**local, **TO_GRAVE})
+        await settled(world)
+        assert "grave" in world.pods["sidecar"].destinations
+        assert there()
+        assert "b25l" in world.pods["hub-0"].text
+        # A new token reaches the one that delivers.
+        world.secret("token", "two")
+        await settled(world)
+        assert "dHdv" in world.pods["hub-0"].text
+        # What is queued stays when the service relays no more, until the destination is deleted.
+        world.resource("IndicationService", "default", {})
+        await settled(world)
+        assert there()
+        world.api.remove(Key("ListenerDestination", NAMESPACE, "grave"))
+        await settled(world)
+        assert not there()
+
+    virtually(scenario)
+
+
+@pytest.mark.parametrize("last", ["grave", "zulu"])
+def test_a_gateway_gets_one_that_a_service_has_kept_for_dead_letters(last: str) -> None:
+    grave = {**LISTENER, "destination": "https://grave.example.org/"}
+    at_last = {
+        "grave": ("ListenerDestination", grave),
+        "zulu": ("IndicationService", {"gatewayRef": HUB}),
+    }
+
+    async def scenario(world: World) -> None:
+        world.pod("hub-0", service="hub")
+        world.pod("z", service="zulu")
+        for name, (kind, spec) in at_last.items():
+            unused = {"gatewayRef", "deliverThrough"} if name == last else set()
+            world.resource(kind, name, {key: spec[key] for key in spec.keys() - unused})
+        local = {name: value for name, value in LISTENER.items() if name != "deliverThrough"}
+        loser = {**local, "destination": "https://a.example.org/", **TO_GRAVE}
+        world.resource("ListenerDestination", "loser", loser)
+        refs = {"filterRef": "all", "destinationRef": "loser", "serviceRef": "zulu"}
+        users = {field: {"name": name} for field, name in refs.items()}
+        world.resource("IndicationSubscription", "to-loser", users)
+        await settled(world)
+        for kind, name in (
+            ("IndicationSubscription", "to-loser"),
+            ("ListenerDestination", "loser"),
+        ):
+            world.api.remove(Key(kind, NAMESPACE, name))
+        await settled(world)
+        assert world.pods["z"].destinations == {"grave"}
+        assert "grave" not in world.pods["hub-0"].destinations
+        kind, spec = at_last[last]
+        # Another leader may begin with it, and with the gateway before the service.
+        other = world.copied()
+        for one in (other, world):
+            one.resource(kind, last, spec)
+        await settled(world)
+        assert "grave" in world.pods["hub-0"].destinations
+        async with other.leader():
+            await settled(other)
+            assert "grave" in other.pods["hub-0"].destinations
 
     virtually(scenario)

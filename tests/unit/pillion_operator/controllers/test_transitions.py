@@ -15,6 +15,7 @@ TOLD = {
     "Backlogged": ("True", "Backlogged", "NotBacklogged"),
     "InjectionComplete": ("False", "NotInjectionComplete", "InjectionComplete"),
     "SelectorsOverlap": ("True", "SelectorsOverlap", None),
+    "Failed": ("True", "Failed", None),
     "Draining": ("True", "Draining", "NotDraining"),
     "RelayFailing": ("True", "RelayFailing", "NotRelayFailing"),
     "SequenceIdentifiersShared": ("True", "SequenceIdentifiersShared", None),

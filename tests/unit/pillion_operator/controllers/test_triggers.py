@@ -339,3 +339,49 @@ def test_whoever_delivers_where_identifiers_are_forced_reaches_that_destination(
     assert asked(None, destination(), known=known)[told] == 2 * SETTLE
     elsewhere = destination("e", destination="https://two.example.org/")
     assert told not in asked(None, elsewhere, known=known)
+
+
+# ---------------------------------------------------------------- replays
+
+REPLAY = Key("IndicationReplay", NAMESPACE, "r")
+
+
+def replay(*, service: str = "default", filter: str | None = None, **status: Any) -> Body:
+    spec: dict[str, Any] = {
+        "serviceRef": {"name": service},
+        "destinationRef": {"name": "d"},
+        "from": DELETED,
+    }
+    if filter is not None:
+        spec["filterRef"] = {"name": filter}
+    return with_status(made(REPLAY, spec), **status)
+
+
+def test_a_replay_reaches_what_it_names() -> None:
+    told = {REPLAY: 2 * SETTLE, DESTINATION: 2 * SETTLE, SERVICE: SETTLE}
+    assert asked(None, replay()) == told
+    assert asked(replay(), None) == told
+    assert asked(None, replay(filter="f")) == {**told, FILTER: 2 * SETTLE}
+
+
+def test_the_end_of_a_replay_reaches_its_service_and_its_progress_does_not() -> None:
+    running = replay(state="Running", replayed=1)
+    assert asked(running, replay(state="Running", replayed=2)) == {REPLAY: 2 * SETTLE}
+    ended = replay(state="Complete", completionTime=DELETED)
+    assert SERVICE in asked(running, ended)
+    assert SERVICE in asked(ended, running)
+    assert asked(ended, replay(state="Failed", completionTime=DELETED)) == {REPLAY: 2 * SETTLE}
+
+
+def test_what_a_replay_names_reaches_it_and_its_service() -> None:
+    known = references(replay(filter="f"), service())
+    for body in (destination(), filter_of()):
+        assert asked(body, anew(body), known=known)[SERVICE] == SETTLE
+    assert REPLAY in asked(service(), anew(service()), known=known)
+
+
+def test_a_pod_reaches_the_replays_of_its_service_and_of_those_that_relay_to_it() -> None:
+    known = references(replay(service="guest"), service("guest", gatewayRef={"name": "default"}))
+    assert asked(pod(), None, known=known)[REPLAY] == POD_SETTLE
+    assert asked(pod(deliverer="guest"), None, known=known)[REPLAY] == POD_SETTLE
+    assert REPLAY not in asked(pod(deliverer="other"), None, known=known)

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.evaluation.lastgood import filters_in, last_good_filter, recall
+from pillion_operator.evaluation.lastgood import (
+    filters_in,
+    last_good_filter,
+    recall,
+    rendered_objects,
+)
 from pillion_operator.evaluation.namespace import parse
 from pillion_operator.names import RENDERED, SERVICE_LABEL
 from pillion_operator.store import Store, key_of
@@ -121,13 +126,15 @@ async def test_a_secret_that_somebody_else_wrote_harms_nothing(item: Any) -> Non
     found = later.get(key_of(body))
     assert found is not None
     assert parse(found).item == text
-    assert filters_in([configuration(item_text(item))], namespace=NAMESPACE) == {}
+    assert filters_in(rendered_objects([configuration(item_text(item))]), namespace=NAMESPACE) == {}
 
 
 def test_the_last_good_version_of_a_filter_is_that_of_the_one_that_it_continues() -> None:
     store, text = continuing(filter_of())
     edited = store.get(key_of(filter_of()))
     assert edited is not None
-    kept = last_good_filter(edited, filters_in([configuration(text)], namespace=NAMESPACE))
+    kept = last_good_filter(
+        edited, filters_in(rendered_objects([configuration(text)]), namespace=NAMESPACE)
+    )
     assert kept is not None
     assert kept.item == text

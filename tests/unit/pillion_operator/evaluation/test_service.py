@@ -11,11 +11,11 @@ from pillion_cim.schema import load_schema
 from pillion_operator.evaluation.judging import Judge, Judgement
 from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import References
+from pillion_operator.evaluation.rendering import suspended
 from pillion_operator.evaluation.service import (
     ServiceEvaluation,
     evaluate_service,
     object_problems,
-    suspended,
 )
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.addresses import AddressPolicy

@@ -102,7 +102,7 @@ def test_a_late_configuration_keeps_a_gateway_out_of_its_service_but_no_applicat
 def test_a_sidecar_is_waited_for_by_a_hook_that_is_a_command_that_there_is() -> None:
     program, *arguments = container()["lifecycle"]["postStart"]["exec"]["command"]
     parsed = parsed_by_pillion(arguments)
-    assert (program, parsed.to, parsed.timeout) == ("pillion", "http://127.0.0.1:8289", 60.0)
+    assert (program, parsed.server, parsed.timeout) == ("pillion", "http://127.0.0.1:8289", 60.0)
     # With a probe too the kubelet would wait for that.
     assert "startupProbe" not in container()
 
@@ -170,7 +170,7 @@ def test_the_volume_names_every_secret_there_can_be_and_needs_none() -> None:
 def test_the_hook_before_the_end_is_a_command_that_there_is(gateway: bool, port: int) -> None:
     program, *arguments = container(gateway=gateway)["lifecycle"]["preStop"]["exec"]["command"]
     parsed = parsed_by_pillion(arguments)
-    assert (program, parsed.to, parsed.timeout) == ("pillion", f"http://127.0.0.1:{port}", 5.0)
+    assert (program, parsed.server, parsed.timeout) == ("pillion", f"http://127.0.0.1:{port}", 5.0)
 
 
 @pytest.mark.parametrize("gateway", [False, True])

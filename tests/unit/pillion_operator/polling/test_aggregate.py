@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given
@@ -42,7 +43,9 @@ FAILED = QueueReport(
     high_water=9,
     oldest_indication_time=20.0,
     last_result=DeliveryResult.ERROR,
+    last_cause="refused",
     last_detail="connection refused",
+    failing_since=60.0,
     last_attempt_time=90.0,
     next_attempt_time=120.0,
     first_loss_due_time=500.0,
@@ -70,8 +73,29 @@ def test_deliverers_are_summed_up() -> None:
         first_loss_due_time=500.0,
         failing=1,
         delivering=1,
-        details=(("connection refused", 1),),
+        details=(("refused: connection refused", 1),),
+        cause="refused",
+        failing_since=60.0,
     )
+
+
+def test_the_cause_is_the_one_of_most_deliverers_since_the_first_of_them() -> None:
+    late = replace(FAILED, last_cause="timeout", failing_since=70.0)
+    held = replace(late, hold="refused-address", last_cause="address", failing_since=40.0)
+    unknown = replace(FAILED, last_cause="", failing_since=None)
+    relays = replace(late, relay_to="hub", last_cause="dns", failing_since=1.0)
+
+    for queues, told in (
+        ((FAILED, late, late), ("timeout", 60.0)),
+        ((late, FAILED), ("refused", 60.0)),
+        ((held, late), ("address", 40.0)),
+        ((unknown, SENT, relays), ("", None)),
+    ):
+        delivery = delivery_of("pager", [report(queue) for queue in queues])
+        assert (delivery.cause, delivery.failing_since) == told
+    slow = [replace(SENT, slow_since=at, relay_to=to) for at, to in ((9.0, None), (8.0, "hub"))]
+    assert delivery_of("pager", [report(queue) for queue in (SENT, *slow)]).slow_since == 8.0
+    assert delivery_of("pager", [report(unknown)]).details == (("connection refused", 1),)
 
 
 def test_a_destination_that_nobody_has_is_nothing() -> None:
@@ -98,6 +122,8 @@ _QUEUES = st.builds(
     oldest_indication_time=_MOMENT,
     last_result=st.none() | st.sampled_from(DeliveryResult),
     last_detail=st.sampled_from(["", "HTTP 503", "timed out"]),
+    last_cause=st.sampled_from(["", "status", "timeout"]),
+    failing_since=_MOMENT,
     last_attempt_time=_MOMENT,
     next_attempt_time=_MOMENT,
     first_loss_due_time=_MOMENT,

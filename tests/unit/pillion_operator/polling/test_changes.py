@@ -9,6 +9,7 @@ from pillion_operator.polling.reports import (
     DelivererReport,
     DeliveryResult,
     QueueReport,
+    ReplayReport,
     Unreachable,
     change,
 )
@@ -52,10 +53,11 @@ def test_another_poll_alone_is_no_change() -> None:
         (REPORT, changed(last_result=None)),
         (REPORT, changed(suspended=True)),
         (REPORT, changed(draining=True)),
+        (REPORT, changed(slow_since=5.0)),
         (REPORT, changed(depth=80)),
         (changed(depth=60), changed(depth=59)),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_what_a_condition_may_depend_on_is_a_change_of_state(
     before: Answer | None, after: Answer
@@ -70,8 +72,10 @@ def test_what_a_condition_may_depend_on_is_a_change_of_state(
         changed(high_water=3),
         changed(oldest_indication_time=4.0),
         changed(next_attempt_time=5.0),
+        changed(last_cause="timeout"),
+        changed(failing_since=6.0),
     ],
-    ids=range(4),
+    ids=range(6),
 )
 def test_numbers_are_a_change_of_numbers(after: DelivererReport) -> None:
     assert change(REPORT, after) is Change.NUMBERS
@@ -82,3 +86,18 @@ def test_each_attempt_that_fails_is_change() -> None:
     again = changed(last_result=DeliveryResult.ERROR, last_attempt_time=40.0)
 
     assert change(failing, again) is Change.NUMBERS
+
+
+def replaying(**fields: Any) -> DelivererReport:
+    one = ReplayReport(name="r", **{"uid": "u", "state": "Running", **fields})
+    return replace(REPORT, replays={"r": one})
+
+
+def test_the_state_of_a_replay_is_a_state_and_its_counts_are_numbers() -> None:
+    assert change(REPORT, replaying()) is Change.STATE
+    assert change(replaying(), replaying(state="Complete")) is Change.STATE
+    assert change(replaying(), replaying(uid="v")) is Change.STATE
+    assert change(replaying(), replaying(selected=1)) is Change.NUMBERS
+    assert change(replaying(), replaying(detail="waits")) is Change.NUMBERS
+    assert change(replaying(), replaying()) is Change.NONE
+    assert change(replace(replaying(), queues={}), replace(replaying(), queues={})) is Change.NONE

@@ -150,6 +150,35 @@ def test_what_a_destination_is_held_for_is_no_failure_of_its_listener() -> None:
     assert not queue.failing
 
 
+def test_a_pause_is_a_failure_of_its_listener() -> None:
+    pause = {"cause": "refused-credentials", "message": "HTTP\n401", "since": None}
+    failed = {"result": "error", "detail": "HTTP 401", "status": 401}
+
+    queue = queue_in(page({**OLD_QUEUE, "lastResult": failed, "pause": pause}))
+
+    assert (queue.pause, queue.pause_detail, queue.hold) == (
+        "refused-credentials",
+        "HTTP 401",
+        None,
+    )
+    assert queue.failing
+
+
+def test_the_cause_and_since_when_are_read_from_their_fields() -> None:
+    failed = {"result": "error", "cause": "timeout", "detail": "it was refused", "status": None}
+    since = {"failingSince": "1970-01-01T00:00:50Z"}
+    stop = {"cause": "circuit-breaker", "message": "", "since": "1970-01-01T00:00:40Z"}
+
+    for stopped, at in (({}, 50.0), ({"hold": stop}, 40.0), ({"pause": stop}, 40.0)):
+        queue = queue_in(page({**OLD_QUEUE, **since, **stopped, "lastResult": failed}))
+        assert (queue.last_cause, queue.failing_since) == ("timeout", at)
+    slow = queue_in(page({**OLD_QUEUE, "slowSince": "1970-01-01T00:00:30Z"}))
+    assert (slow.slow_since, slow.failing_since) == (30.0, None)
+    older = queue_in(page({**OLD_QUEUE, **since}))
+    assert older.slow_since is None
+    assert (older.last_cause, older.last_detail) == ("", "HTTP 503")
+
+
 def test_a_success_has_neither_detail_nor_failure() -> None:
     success = {"result": "success", "detail": "was answered oddly", "status": 200}
 
@@ -158,6 +187,7 @@ def test_a_success_has_neither_detail_nor_failure() -> None:
     )
 
     assert (queue.last_result, queue.last_detail) == (DeliveryResult.SUCCESS, "")
+    assert queue.last_cause == ""
     assert not queue.failing
 
 
@@ -195,6 +225,10 @@ def test_a_detail_is_one_bounded_line() -> None:
         {"lastResult": {"result": "perhaps"}},
         {"lastResult": {"result": ["error"]}},
         {"lastResult": {"result": "error", "detail": 3}},
+        {"lastResult": {"result": "error", "cause": "<script>"}},
+        {"failingSince": "yesterday"},
+        {"slowSince": 7},
+        {"acceptedPerSecond": "many"},
         {"lastAttemptTime": 100},
         {"lastAttemptTime": "yesterday"},
         {"lastAttemptTime": "1970-01-01T00:01:40"},
@@ -281,3 +315,34 @@ def test_nothing_else_than_a_refusal_comes_of_any_answer(
         except AnswerError:
             continue
         assert report_of("pod", [read], at=0.0).queues.keys() == {one.name for one in read.queues}
+
+
+def replayed(**more: Any) -> dict[str, Any]:
+    return {"name": "afternoon", "uid": "u-1", "state": "Running", **more}
+
+
+def test_replays_are_read_by_name_with_one_line_of_detail() -> None:
+    told = replayed(selected=3, leftOut={"filtered": 1}, detail="a\nb" + "c" * 1000)
+    (one,) = report(page(replays=[told])).replays.values()
+    assert list(report(page(replays=[told])).replays) == ["afternoon"]
+    assert (one.uid, one.selected, one.left_out) == ("u-1", 3, {"filtered": 1})
+    assert len(one.detail) <= LONGEST_DETAIL
+    assert "\n" not in one.detail
+    assert report(page()).replays == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "Gone"},
+        {"selected": -1},
+        {"selected": LARGEST_COUNT + 1},
+        {"uid": "x" * 254},
+        {"leftOut": {"UPPER": 1}},
+        {"name": "no name"},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_wrong_replay_invalidates_the_answer(wrong: dict[str, Any]) -> None:
+    with pytest.raises(AnswerError):
+        read_page(page(replays=[replayed(**wrong)]))

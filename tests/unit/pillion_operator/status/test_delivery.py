@@ -57,6 +57,8 @@ def message(verdict: DeliveryVerdict, kind: str) -> str:
 SUSPENDED = replace(FACTS, suspended=True)
 HELD = replace(FAILING, failing=0, held=2, holds=(("invalid-certificates: no key", 2),), details=())
 PARTLY_HELD = replace(HELD, held=1, delivering=1)
+PAUSED = replace(FAILING, paused=2, pauses=(("refused-credentials: HTTP 401", 2),))
+PARTLY_PAUSED = replace(MIXED, paused=1, pauses=(("circuit-breaker: HTTP 503", 1),))
 NOTHING = DestinationDelivery()
 SILENT = replace(NOTHING, unreachable=3)
 
@@ -69,6 +71,8 @@ SILENT = replace(NOTHING, unreachable=3)
         (MIXED, FACTS, ("False", "ListenerFailing"), ("False", "ListenerAnswers")),
         (HELD, FACTS, ("False", "Held"), ("Unknown", "Held")),
         (PARTLY_HELD, FACTS, ("False", "Held"), ("False", "ListenerAnswers")),
+        (PAUSED, FACTS, ("False", "Paused"), ("True", "AttemptsFail")),
+        (PARTLY_PAUSED, FACTS, ("False", "Paused"), ("False", "ListenerAnswers")),
         (IDLE, FACTS, ("Unknown", "NothingSent"), ("Unknown", "NothingSent")),
         (NOTHING, FACTS, ("Unknown", "NoDeliverers"), ("Unknown", "NoDeliverers")),
         (
@@ -86,6 +90,8 @@ SILENT = replace(NOTHING, unreachable=3)
         "mixed",
         "held",
         "partly-held",
+        "paused",
+        "partly-paused",
         "idle",
         "nobody",
         "silent",
@@ -103,6 +109,14 @@ def test_whether_the_listener_gets_what_is_meant_for_it(
 
     assert said(verdict, "Delivering") == delivering
     assert said(verdict, "ListenerUnreachable") == unreachable
+
+
+def test_a_pause_says_why_and_that_lifetimes_go_on() -> None:
+    told = message(judged(PAUSED), "Delivering")
+    assert told.startswith("Every deliverer has paused it: refused-credentials: HTTP 401")
+    assert told.endswith("Lifetimes go on.")
+    told = message(judged(PARTLY_PAUSED), "Delivering")
+    assert told.startswith("Some deliverers have paused it: circuit-breaker: HTTP 503")
 
 
 def test_a_listener_that_fails_says_how_and_at_how_many() -> None:
@@ -193,6 +207,18 @@ def test_a_backlog_of_age_is_not_held_by_a_half_full_queue() -> None:
     assert said(judged(replace(WELL, fullest=0.7), live=live), "Backlogged")[0] == "False"
 
 
+def test_a_listener_that_falls_behind_is_a_backlog_before_anything_is_old() -> None:
+    slow = replace(WELL, slow_since=NOW - 60)
+    for live in (None, _live("Backlogged", "True", "FallingBehind")):
+        verdict = judged(slow, live=live)
+        assert said(verdict, "Backlogged") == ("True", "FallingBehind")
+        assert verdict.due_again is None
+    assert "late since 2023-11-14T22:12:20Z" in message(verdict, "Backlogged")
+    assert said(judged(replace(slow, fullest=0.9)), "Backlogged")[1] == "QueueNearlyFull"
+    live = _live("Backlogged", "True", "FallingBehind")
+    assert said(judged(WELL, live=live), "Backlogged") == ("False", "KeepingUp")
+
+
 def test_it_is_looked_at_again_when_the_oldest_gets_old() -> None:
     assert judged(replace(WELL, oldest_indication_time=NOW - 20)).due_again == 40.0
     assert judged(replace(WELL, oldest_indication_time=None)).due_again is None
@@ -209,6 +235,11 @@ def test_without_reports_a_backlog_is_not_known() -> None:
 def test_the_first_loss_that_is_due_is_a_field() -> None:
     due = replace(FAILING, first_loss_due_time=NOW + 90)
     assert judged(due).fields["firstLossDueTime"] == "2023-11-14T22:14:50Z"
+
+
+def test_the_cause_and_since_when_are_fields() -> None:
+    told = judged(replace(FAILING, cause="refused", failing_since=NOW - 60)).fields
+    assert (told["failureCause"], told["failingSince"]) == ("refused", "2023-11-14T22:12:20Z")
 
 
 def test_the_fields_say_what_is_known() -> None:

@@ -1,0 +1,178 @@
+"""The checks of ``pillion doctor``, from the deliverer's answers."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pillion_cli.client import DelivererClient, Refused
+from pillion_cli.diagnosis import answer_of
+from pillion_cli.findings import Finding, ok, problem, warning
+from pillion_cli.queue_states import State, judged, time_of
+from pillion_cli.remedies import remedy
+from pillion_cli.units import brief
+from pillion_sidecar.wire.diagnosis import (
+    DelivererStatus,
+    Endpoint,
+    EndpointPage,
+    HistoryStatus,
+    JournalStatus,
+)
+from pillion_sidecar.wire.queues import AnswerError, QueuePage, QueueStatus, converted
+
+PAGE = 1000
+#: Sentences of a check that are shown.
+MOST_TOLD = 5
+#: Seconds by which clocks may differ, and by which lines expire wrongly.
+CLOCK_SECONDS, WRONG_CLOCK_SECONDS = 2.0, 60.0
+#: Fractions of the journal's limit, and of the free part of its volume.
+HALF_FULL, NEARLY_FULL = 0.5, 0.9
+LITTLE_FREE = 0.1
+
+_STATES: Mapping[State, tuple[Callable[..., Finding], str]] = {
+    State.FAILING: (problem, ""),
+    State.HELD: (problem, "correct the resource: pillion validate, or kubectl describe"),
+    State.PAUSED: (problem, "pillion queues NAME shows since when, and the next attempt"),
+    State.UNANSWERED: (warning, "look at the listener: an attempt waits for its answer"),
+    State.SUSPENDED: (warning, "pillion resume NAME, once the listener is well"),
+    State.SLOW: (warning, "the listener is too slow: see to it, or spread its load"),
+    State.BEHIND: (warning, "wait, and look at pillion queues --watch"),
+}
+
+
+def status_of(client: DelivererClient) -> DelivererStatus:
+    """Raises CommandError."""
+    answer = client.get("/v1/status")
+    if answer.status == 404:
+        text = (
+            f"{answer.text()}: it is no administration address, or the deliverer is older than"
+            " this command"
+        )
+        raise Refused(f"HTTP 404: {text}")
+    return answer_of(answer, DelivererStatus)
+
+
+def check_clock(status: DelivererStatus, *, before: float, after: float) -> Finding:
+    """``before`` and ``after`` the answer, in seconds since the epoch by this machine's clock."""
+    given = status.time.timestamp()
+    # Within the time of the request nothing is known.
+    ahead = max(0.0, given - after) - max(0.0, before - given)
+    if abs(ahead) < CLOCK_SECONDS:
+        return ok("clock", "the deliverer's clock is as this machine's")
+    way = "ahead of" if ahead > 0 else "behind"
+    text = f"the deliverer's clock is {brief(abs(ahead))} {way} this machine's"
+    told = problem if abs(ahead) >= WRONG_CLOCK_SECONDS else warning
+    return told("clock", text, "synchronize both (NTP): expires and certificates depend on it")
+
+
+def check_configuration(status: DelivererStatus, page: Mapping[str, Any]) -> Iterator[Finding]:
+    """``page`` is the first one of the queues."""
+    check = "configuration"
+    if status.configuration_problem is not None:
+        told = status.configuration_problem.strip().splitlines()
+        text = "; ".join(told[:MOST_TOLD]) + (" …" if len(told) > MOST_TOLD else "")
+        force = (
+            f"revision {status.revision} stays in force" if status.revision else "none is loaded"
+        )
+        where = "kubectl describe" if status.is_rendered else f"pillion validate {status.resources}"
+        yield problem(check, f"it is not accepted, so {force}: {text}", where)
+    elif status.revision is None:
+        yield problem(check, "none is loaded", f"put resources into {status.resources}")
+    else:
+        yield ok(check, f"revision {status.revision} of {status.resources} is in force")
+    for text in status.warnings[:MOST_TOLD]:
+        yield warning(check, text)
+    for kept in page.get("keptFilters", ())[:MOST_TOLD]:
+        text = f"the last good version of filter {kept['name']} is in force: {kept['problem']}"
+        yield warning(check, text, "correct the filter")
+    if ended := page.get("endedSubscriptionsCount"):
+        names = ", ".join(one["name"] for one in page["endedSubscriptions"][:MOST_TOLD])
+        text = f"{ended:,} subscriptions have ended by themselves, such as {names}"
+        yield warning(check, text, "change the resource, or delete it")
+
+
+def check_journal(status: DelivererStatus) -> Finding:
+    journal = status.journal
+    if journal is None:
+        return ok("journal", f"none on disk (durability {status.durability})")
+    share = journal.pending_bytes / max(1, journal.maximum_pending_bytes)
+    text = f"{share:.0%} of its limit is pending{_space(journal)}"
+    if journal.is_full:
+        return problem("journal", f"its volume is full; {text}", f"make room at {journal.folder}")
+    if share >= NEARLY_FULL:
+        return problem("journal", text, "mend the failing destinations, or suspend publishers")
+    if journal.damaged:
+        text = f"{journal.damaged:,} records are damaged; {text}"
+        return warning("journal", text, f"pillion journal verify {journal.folder}")
+    if share >= HALF_FULL:
+        return warning("journal", text, "mend the failing destinations: pillion queues --failing")
+    free, volume = journal.free_bytes, journal.volume_bytes
+    if free is not None and volume and free < LITTLE_FREE * volume:
+        return warning("journal", text, f"make room at {journal.folder}")
+    return ok("journal", text)
+
+
+def _space(journal: JournalStatus) -> str:
+    if journal.free_bytes is None or not journal.volume_bytes:
+        return "; the space of its volume is unknown"
+    free = journal.free_bytes / journal.volume_bytes
+    return f"; {journal.free_bytes / 1e9:,.1f} GB ({free:.0%}) of its volume are free"
+
+
+def check_history(history: HistoryStatus) -> Finding:
+    text = f"{history.last:,} outcomes so far, {'on disk' if history.is_on_disk else 'in memory'}"
+    if history.is_behind:
+        return warning("history", f"{text}; some wait for the disk", "see to the disk")
+    if history.unkept_discards:
+        text += f"; {history.unkept_discards:,} discards are not in it any more"
+        return warning("history", text, "raise history.maximumBytes or maximumAgeSeconds")
+    return ok("history", text)
+
+
+def pages_of_queues(client: DelivererClient) -> list[dict[str, Any]]:
+    """Raises CommandError."""
+    pages: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        pages.append(client.get("/v1/queues", {"limit": PAGE, "after": after}).document())
+        after = pages[-1].get("next")
+    return pages
+
+
+def endpoints_of(client: DelivererClient) -> list[Endpoint]:
+    """Raises CommandError."""
+    endpoints: list[Endpoint] = []
+    after: str | None = ""
+    while after is not None:
+        answer = client.get("/v1/endpoints", {"limit": PAGE, "after": after})
+        page = answer_of(answer, EndpointPage)
+        endpoints += page.endpoints
+        after = page.next
+    return endpoints
+
+
+def queues_of(pages: Sequence[Mapping[str, Any]]) -> list[QueueStatus]:
+    """Raises CommandError."""
+    try:
+        return [queue for page in pages for queue in converted(page, QueuePage).queues]
+    except AnswerError as error:
+        raise Refused(f"the answer is not from a deliverer: {error}") from None
+
+
+def check_queue(queue: QueueStatus, *, now: float) -> Finding:
+    one = judged(queue, now=now)
+    check = f"queue of {queue.name}"
+    depth = f"{queue.depth:,} pending"
+    known = _STATES.get(one.state)
+    if known is None:
+        return ok(check, f"{one.state}, {depth}")
+    told, do = known
+    since = "" if one.since is None else f" for {brief(one.since)}"
+    loss = "" if one.loss is None else f"; the first loss is due in {brief(one.loss)}"
+    last = queue.last_result
+    do = do.replace("NAME", queue.name) or remedy(None if last is None else last.cause)
+    text = f"{one.state}{since}: {one.why}; {depth}{loss}"
+    return told(check, text, do or f"pillion test {queue.name} shows why")
+
+
+def check_queues(queues: Sequence[QueueStatus], *, now: Callable[[], float]) -> Iterator[Finding]:
+    at = time_of(queues, {}, now=now)
+    yield from (check_queue(queue, now=at) for queue in queues)

@@ -1,0 +1,1 @@
+"""What a person on call asks a running deliverer; no answer changes what it delivers."""

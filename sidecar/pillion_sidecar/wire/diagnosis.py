@@ -1,0 +1,209 @@
+"""The answers to what a person on call asks a deliverer: ``GET /v1/pending``, ``POST /v1/explain``,
+``POST /v1/queues/{name}/test``, ``GET /v1/status`` and ``GET /v1/endpoints``. Unknown members are
+ignored. Times are RFC 3339 in UTC."""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from pillion_sidecar.wire.outcomes import OutcomeLine
+from pillion_sidecar.wire.queues import AnswerError
+
+
+class PendingLine(
+    msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True
+):
+    """One indication that waits at one destination."""
+
+    destination: str
+    subscription: str
+    #: CIM class of the indication.
+    class_name: str = msgspec.field(name="class")
+    source: str | None = None
+    #: IndicationIdentifier.
+    identifier: str | None = None
+    accepted_time: datetime
+    #: Whether an attempt is under way.
+    in_flight: bool = False
+    #: Indications that are before it in the queue.
+    ahead: int = 0
+    #: Failed attempts that count.
+    attempts: int = 0
+    #: The message group.
+    group: str | None = None
+    #: The indication, if it is asked for.
+    indication: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What waits of the indications with one identifier."""
+
+    #: In the order of destinations, and then of their queues.
+    pending: list[PendingLine]
+    #: Pending indications of the deliverer that were not looked at: too many are only on disk, or
+    #: message groups hold them.
+    unread: int
+    #: Whether the deliverer remembers that it accepted the identity. False without a source, and
+    #: where publishers have tokens.
+    remembered: bool
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whether a subscription gets an indication, and why not."""
+
+    subscription: str
+    filter: str
+    destination: str
+    #: Whether an indication like this one would be queued for it now.
+    selected: bool
+    #: Why not: class, source-namespace, query, or disabled, expired, fatal-error, removal-action,
+    #: removed. None: it is selected.
+    reason: str | None = None
+    #: One line, with what the indication has; may be empty.
+    detail: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which subscriptions would get one indication. Nothing is published."""
+
+    #: The revision in force.
+    revision: str
+    #: CIM class of the indication.
+    class_name: str = msgspec.field(name="class")
+    source: str | None = None
+    #: IndicationIdentifier.
+    identifier: str | None = None
+    #: The selected ones first, then the others, each by name.
+    subscriptions: list[Verdict]
+    #: The number of selected ones, and of all.
+    selected: int
+    total: int
+
+
+class TrialAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What came of one test indication."""
+
+    destination: str
+    protocol: str
+    #: IndicationIdentifier of the test indication.
+    identifier: str
+    #: success, error, fatal-error or post-delivery-error.
+    result: str
+    #: Why it failed, as `lastResult` of a queue has it.
+    cause: str | None = None
+    #: One line of the answer.
+    detail: str = ""
+    #: HTTP status of the answer.
+    status: int | None = None
+    #: From the begin to the answer, with the connection.
+    seconds: float
+
+
+class JournalStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The journal on disk, in bytes."""
+
+    folder: str
+    #: All its files of records, and what of them is pending.
+    total_bytes: int
+    pending_bytes: int
+    #: Maximum of what is pending.
+    maximum_pending_bytes: int
+    #: Of the volume, for this process; None: unknown.
+    free_bytes: int | None = None
+    volume_bytes: int | None = None
+    #: Whether the volume is full: nothing is accepted.
+    is_full: bool
+    #: Damaged stretches found at the start, and damaged records read since.
+    damaged: int
+
+
+class HistoryStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    #: Whether it survives a restart.
+    is_on_disk: bool
+    #: The number of the last outcome.
+    last: int
+    #: Discards that are not in it any more.
+    unkept_discards: int
+    #: Whether outcomes wait for the disk.
+    is_behind: bool
+
+
+class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    version: str
+    #: The deliverer's clock.
+    time: datetime
+    #: The revision in force; None before the first.
+    revision: str | None
+    #: Why the last content of the folder is not in force; None: it is.
+    configuration_problem: str | None
+    #: Sentences about the revision in force.
+    warnings: list[str]
+    #: The folder of resources, as the deliverer's machine names it.
+    resources: str
+    #: Whether the operator has written it: its resources are in Kubernetes.
+    is_rendered: bool
+    durability: str
+    #: None without a journal on disk.
+    journal: JournalStatus | None
+    history: HistoryStatus
+    #: (Indication, subscription) pairs that are not settled.
+    pending: int
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the connection to a destination leads. A URL from a Secret is not shown."""
+
+    destination: str
+    protocol: str
+    #: None: it is in a Secret, no network address, or not valid; ``note`` says which.
+    host: str | None = None
+    port: int | None = None
+    #: none, tls, or starttls: TLS begins after the protocol's greeting.
+    tls: str = "none"
+    #: Whether it is UDP.
+    datagrams: bool = False
+    #: The name that the certificate must have; None: the host.
+    server_name: str | None = None
+    #: Whether the deliverer verifies the certificate, and accepts a common name in it.
+    verify: bool = True
+    allow_common_name: bool = False
+    #: The CA certificates of the destination in PEM; None: those of the deliverer's system.
+    ca: str | None = None
+    #: Whether the deliverer presents a certificate of its own.
+    client_certificate: bool = False
+    #: Host and port of the HTTP proxy.
+    proxy: str | None = None
+    #: The gateway that it is relayed to.
+    relay_to: str | None = None
+    note: str = ""
+
+
+class EndpointPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Endpoints by the names of their destinations."""
+
+    endpoints: list[Endpoint]
+    #: The next page's ``after``; None on the last.
+    next: str | None = None
+
+
+Diagnosed = TypeVar("Diagnosed", bound=msgspec.Struct)
+
+
+def read_answer(body: bytes, kind: type[Diagnosed]) -> Diagnosed:
+    """Raises only AnswerError."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise AnswerError("it lacks what it should have") from None
+
+
+def document_of(answer: msgspec.Struct) -> dict[str, Any]:
+    """Return an answer as JSON has it."""
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
+    return document
+
+
+def body_of(line: PendingLine | OutcomeLine) -> bytes | None:
+    """Return the indication, if the line has it."""
+    return bytes(line.indication) if isinstance(line.indication, msgspec.Raw) else None

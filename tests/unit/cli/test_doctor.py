@@ -1,0 +1,309 @@
+"""What ``pillion doctor`` makes of a deliverer's answers, and of the ways to destinations."""
+
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+import trustme
+
+from pillion_cli.doctor import (
+    check_clock,
+    check_configuration,
+    check_history,
+    check_journal,
+    check_queue,
+)
+from pillion_cli.findings import Finding, Level, finding_lines, ok, problem, warning
+from pillion_cli.terminal import Output
+from pillion_cli.ways import Ways
+from pillion_sidecar.wire.diagnosis import DelivererStatus, Endpoint, HistoryStatus, JournalStatus
+from pillion_sidecar.wire.queues import HoldStatus, Moment
+from support.queue_answers import NOW, failing, told
+
+JOURNAL = JournalStatus(
+    folder="/journal",
+    total_bytes=100,
+    pending_bytes=10,
+    maximum_pending_bytes=100,
+    free_bytes=50,
+    volume_bytes=100,
+    is_full=False,
+    damaged=0,
+)
+HISTORY = HistoryStatus(is_on_disk=True, last=7, unkept_discards=0, is_behind=False)
+STATUS = DelivererStatus(
+    version="0.1.0",
+    time=datetime.datetime.fromtimestamp(NOW, datetime.UTC),
+    revision="r1",
+    configuration_problem=None,
+    warnings=[],
+    resources="/resources",
+    is_rendered=False,
+    durability="Disk",
+    journal=JOURNAL,
+    history=HISTORY,
+    pending=0,
+)
+
+
+def changed(**values: Any) -> DelivererStatus:
+    return msgspec.structs.replace(STATUS, **values)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "level", "text"),
+    [
+        (NOW - 1, NOW + 1, Level.OK, "as this machine's"),
+        (NOW - 30, NOW + 1, Level.OK, "as this machine's"),
+        (NOW + 1, NOW + 1.5, Level.OK, "as this machine's"),
+        (NOW + 5, NOW + 6, Level.WARNING, "5 s behind this machine's"),
+        (NOW - 300, NOW - 290, Level.PROBLEM, "4 min ahead of this machine's"),
+    ],
+)
+def test_clocks_are_compared_within_the_time_of_the_request(
+    before: float, after: float, level: Level, text: str
+) -> None:
+    found = check_clock(STATUS, before=before, after=after)
+    assert found.level is level
+    assert text in found.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "text"),
+    [
+        ({}, Level.OK, "10% of its limit is pending; 0.0 GB (50%) of its volume are free"),
+        ({"pending_bytes": 50}, Level.WARNING, "50% of its limit"),
+        ({"pending_bytes": 90}, Level.PROBLEM, "90% of its limit"),
+        ({"is_full": True}, Level.PROBLEM, "its volume is full"),
+        ({"free_bytes": 9}, Level.WARNING, "(9%) of its volume are free"),
+        ({"free_bytes": None}, Level.OK, "the space of its volume is unknown"),
+        ({"damaged": 2}, Level.WARNING, "2 records are damaged"),
+    ],
+)
+def test_the_journal(changes: dict[str, Any], level: Level, text: str) -> None:
+    found = check_journal(changed(journal=msgspec.structs.replace(JOURNAL, **changes)))
+    assert found.level is level
+    assert text in found.text
+    assert bool(found.remedy) == (level is not Level.OK)
+
+
+def test_no_journal_is_told_with_the_durability() -> None:
+    found = check_journal(changed(journal=None, durability="Memory"))
+    assert (found.level, found.text) == (Level.OK, "none on disk (durability Memory)")
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, Level.OK),
+        ({"is_on_disk": False}, Level.OK),
+        ({"is_behind": True}, Level.WARNING),
+        ({"unkept_discards": 3}, Level.WARNING),
+    ],
+)
+def test_the_history(changes: dict[str, Any], level: Level) -> None:
+    assert check_history(msgspec.structs.replace(HISTORY, **changes)).level is level
+
+
+@pytest.mark.parametrize(
+    ("changes", "page", "levels", "text"),
+    [
+        ({}, {}, [Level.OK], "revision r1 of /resources is in force"),
+        ({"revision": None}, {}, [Level.PROBLEM], "none is loaded"),
+        (
+            {"configuration_problem": "a.yaml:3: wrong"},
+            {},
+            [Level.PROBLEM],
+            "revision r1 stays in force: a.yaml:3: wrong",
+        ),
+        ({"warnings": ["w"]}, {}, [Level.OK, Level.WARNING], "revision r1"),
+        (
+            {},
+            {"keptFilters": [{"name": "f", "problem": "p"}]},
+            [Level.OK, Level.WARNING],
+            "revision r1",
+        ),
+        (
+            {},
+            {"endedSubscriptionsCount": 1, "endedSubscriptions": [{"name": "s"}]},
+            [Level.OK, Level.WARNING],
+            "revision r1",
+        ),
+    ],
+)
+def test_the_configuration(
+    changes: dict[str, Any], page: dict[str, Any], levels: list[Level], text: str
+) -> None:
+    found = list(check_configuration(changed(**changes), page))
+    assert [one.level for one in found] == levels
+    assert text in found[0].text
+
+
+def test_a_rendered_configuration_is_mended_in_kubernetes() -> None:
+    status = changed(configuration_problem="wrong", is_rendered=True)
+    (found,) = check_configuration(status, {})
+    assert found.remedy == "kubectl describe"
+
+
+@pytest.mark.parametrize(
+    ("queue", "level", "remedy"),
+    [
+        (told(), Level.OK, ""),
+        (failing(), Level.PROBLEM, ""),
+        (failing(suspended=True), Level.WARNING, "pillion resume"),
+        (
+            failing(hold=HoldStatus(cause="disabled", message="m", since=Moment(NOW))),
+            Level.PROBLEM,
+            "correct the resource",
+        ),
+    ],
+)
+def test_each_queue_in_trouble_has_what_to_do(queue: Any, level: Level, remedy: str) -> None:
+    found = check_queue(queue, now=NOW)
+    assert found.level is level
+    assert found.remedy.startswith(remedy)
+    assert bool(found.remedy) == (level is not Level.OK)
+
+
+# ---------------------------------------------------------------------- lines
+
+FINDINGS = [
+    ok("a", "fine"),
+    problem("b", "bad \x1b[31m" + "x " * 60, "mend it"),
+    warning("c", "so"),
+]
+
+
+def test_a_pipe_has_a_line_for_each_the_worst_first() -> None:
+    lines = list(finding_lines(FINDINGS, Output()))
+    assert [line.split()[0] for line in lines] == ["problem", "warning", "ok", "1"]
+    assert "\\u001b[31m" in lines[0]
+    assert lines[0].endswith("; do: mend it")
+    assert lines[-1] == "1 problem, 1 warning, 1 ok"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_a_terminal_has_no_line_that_is_too_long(width: int) -> None:
+    lines = list(finding_lines(FINDINGS, Output(width=width, height=24)))
+    assert max(map(len, lines)) <= width
+    assert "         do: mend it" in lines
+
+
+# ---------------------------------------------------------------------- ways
+
+
+@contextmanager
+def listening(context: ssl.SSLContext | None) -> Iterator[int]:
+    """A listener that takes one connection; the port."""
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            if context is not None:
+                with suppress(OSError):
+                    context.wrap_socket(connection, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def way(endpoint: Endpoint, *, now: float | None = None) -> Finding:
+    at = datetime.datetime.now(datetime.UTC).timestamp() if now is None else now
+    return Ways(5.0, monotonic=lambda: 0.0, now=lambda: at).check(endpoint)
+
+
+def to(port: int, **values: Any) -> Endpoint:
+    return Endpoint(
+        **{"destination": "siem", "protocol": "CIM-XML", "host": "127.0.0.1", "port": port} | values
+    )
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def serving(authority: trustme.CA, **given: Any) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", **given).configure_cert(context)
+    return context
+
+
+def trusting(authority: trustme.CA) -> str:
+    return authority.cert_pem.bytes().decode()
+
+
+@pytest.mark.parametrize(
+    ("days", "level"), [(90, Level.OK), (20, Level.WARNING), (3, Level.PROBLEM)]
+)
+def test_the_days_of_a_certificate_are_told(authority: trustme.CA, days: int, level: Level) -> None:
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days, hours=1)
+    with listening(serving(authority, not_after=end)) as port:
+        found = way(to(port, tls="tls", ca=trusting(authority)))
+    assert found.level is level
+    assert f"the certificate ends in {days} d" in found.text
+    assert "TLSv1.3" in found.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "text"),
+    [
+        ({}, Level.PROBLEM, "the certificate is not accepted here"),
+        ({"server_name": "other.example"}, Level.PROBLEM, "the certificate is not accepted here"),
+        ({"verify": False}, Level.WARNING, "is not verified (tls.insecureSkipVerify)"),
+    ],
+)
+def test_a_certificate_that_is_not_trusted(
+    authority: trustme.CA, changes: dict[str, Any], level: Level, text: str
+) -> None:
+    ca = trusting(authority) if "server_name" in changes else None
+    with listening(serving(authority)) as port:
+        found = way(to(port, tls="tls", ca=ca, **changes))
+    assert found.level is level
+    assert text in found.text
+
+
+def test_a_listener_without_tls_and_wrong_authorities_are_problems() -> None:
+    with listening(None) as port:
+        found = way(to(port, tls="tls"))
+    assert (found.level, "handshake fails" in found.text) == (Level.PROBLEM, True)
+    with listening(None) as port:
+        found = way(to(port, tls="tls", client_certificate=True))
+    assert found.level is Level.WARNING
+    with listening(None) as port:
+        found = way(to(port, tls="tls", ca="no PEM"))
+    assert "CA certificates are not valid" in found.text
+
+
+def test_ways_without_tls() -> None:
+    for changes in ({}, {"tls": "starttls"}):
+        with listening(None) as port:
+            found = way(to(port, **changes))
+        assert (found.level, "connected in" in found.text) == (Level.OK, True)
+    with listening(None) as port:
+        found = way(to(9, host="nowhere.invalid", tls="tls", proxy=f"127.0.0.1:{port}"))
+    assert (found.level, "the proxy" in found.text) == (Level.OK, True)
+
+
+def test_a_way_that_ends(unused_tcp_port: int) -> None:
+    found = way(to(unused_tcp_port))
+    assert (found.level, "no connection from here" in found.text) == (Level.PROBLEM, True)
+    found = way(to(80, host="nowhere.invalid"))
+    assert (found.level, "cannot be resolved here" in found.text) == (Level.PROBLEM, True)
+    found = way(to(80, host="x" * 300))
+    assert found.level is Level.PROBLEM
+
+
+def test_what_has_no_way_is_told_with_the_reason() -> None:
+    found = way(Endpoint(destination="hook", protocol="CloudEvents", note="its URL is in a Secret"))
+    assert (found.level, found.text) == (Level.OK, "not checked: its URL is in a Secret")
+    assert "UDP" in way(to(162, datagrams=True)).text

@@ -1,0 +1,131 @@
+"""``pillion queues`` on terminals of several widths, and in a pipe."""
+
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from pillion_cli.queue_states import Judged, judged
+from pillion_cli.queue_table import WIDE, details_lines, queue_lines
+from pillion_cli.terminal import Output, Style
+from pillion_sidecar.wire.queues import Moment, QueueDetails, RetryStatus
+from support.queue_answers import NOW, failing, slow, told, waiting
+
+LONG = "a-name-of-a-destination.with-many-letters.in-it.example.com"
+HOSTILE = "\x1b[2J\u202e\n\u65e5\u672c" * 30
+
+
+def rows() -> list[Judged]:
+    queues = (
+        failing(
+            "oncall",
+            cause="refused",
+            detail="connection refused by 127.0.0.1 port 18205",
+            next_attempt_time=Moment(NOW + 12),
+            first_loss_due_time=Moment(NOW + 40),
+            **waiting(85, depth=42_998, high_water=42_998),
+        ),
+        failing(LONG, detail=HOSTILE),
+        slow("warehouse", full_time=Moment(NOW + 7200)),
+        told("archive", depth=456, delivered=42_500),
+    )
+    return [judged(queue, now=NOW) for queue in queues]
+
+
+def lines(width: int | None, *, wide: bool = False, colours: bool = False) -> list[str]:
+    output = Output(width=width, height=None if width is None else 24, has_colours=colours)
+    return list(queue_lines(rows(), output, is_wide=wide))
+
+
+def test_eighty_columns_show_what_matters_and_the_cause_below() -> None:
+    shown = lines(80)
+    heads = ["name", "state", "depth", "oldest", "since", "in/s", "out/s"]
+    assert re.split("  +", shown[0]) == heads
+    assert re.split("  +", shown[1]) == ["oncall", "failing", "42.9 K / 1 M", "85 s", "60 s"]
+    assert (
+        shown[2]
+        == "  first loss in 40 s; next in 12 s; refused: connection refused by 127.0.0.1 po…"
+    )
+    assert shown[3].startswith("a-name-of-a-destination.")
+    assert re.search(r"[^ ]…  failing ", shown[3])
+    assert re.split("  +", shown[5]) == [
+        *("warehouse", "slow", "5 / 1 M", "25 s", "15 s", "512", "9.7")
+    ]
+    assert shown[6] == "  full in 2 h; 512 a second arrive, 9.7 are delivered"
+    assert len(shown) == 8
+
+
+def test_forty_columns_show_the_times_below() -> None:
+    shown = lines(40)
+    assert re.split("  +", shown[1]) == ["oncall", "failing", "42.9 K / 1 M"]
+    assert shown[2] == "  for 60 s, next in 12 s, oldest 85 s"
+    assert shown[3] == "  first loss in 40 s; refused: connecti…"
+    assert shown[-1].split() == ["archive", "ok", "456", "/", "1", "M"]
+
+
+@pytest.mark.parametrize("width", [2, 7, 20, 39, 40, 63, 64, 80, 100, WIDE - 1, WIDE, 300])
+@pytest.mark.parametrize("colours", [False, True])
+def test_no_line_is_longer_than_the_terminal(width: int, colours: bool) -> None:
+    for line in lines(width, colours=colours):
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
+        assert cell_len(plain) <= width
+        assert plain.isprintable()
+
+
+def test_a_wide_terminal_has_the_cause_beside_the_rest() -> None:
+    for shown in (lines(WIDE), lines(80, wide=True)):
+        assert len(shown) == 5
+        assert "first loss" in shown[0]
+    assert "refused: connection refused by" in lines(WIDE)[1]
+    assert lines(80, wide=True)[1].endswith("refused: connection refused by 127.0.0.1 port 18205")
+
+
+def test_a_pipe_has_everything_in_one_line_each() -> None:
+    shown = lines(None)
+    assert len(shown) == 5
+    assert len({len(re.split("  +", line)) for line in shown}) == 1
+    assert re.split("  +", shown[1]) == [
+        *("oncall", "failing", "42,998 / 1,000,000", "85 s", "60 s", "-", "-", "in 12 s"),
+        *(
+            "in 40 s",
+            "-",
+            "0",
+            "0",
+            "0",
+            "42,998",
+            "refused: connection refused by 127.0.0.1 port 18205",
+        ),
+    ]
+    assert LONG in shown[2]
+    assert re.split("  +", shown[3])[5:10] == ["512.3", "9.7", "-", "-", "in 2 h"]
+    assert re.split("  +", shown[4])[3:10] == ["-"] * 7
+
+
+def test_a_colour_tells_trouble_from_none() -> None:
+    shown = "\n".join(lines(80, colours=True))
+    assert f"\x1b[{Style.ALARM}mfailing\x1b[0m" in shown
+    assert f"\x1b[{Style.GREEN}mok\x1b[0m" in shown
+    assert "\x1b" not in "".join(lines(80))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "told"), [(None, "no limit of retries"), (0, "0 retries"), (1, "1 retry")]
+)
+def test_one_retry_is_no_plural(attempts: int | None, told: str) -> None:
+    queue = QueueDetails(
+        name="siem",
+        depth=0,
+        capacity=10,
+        high_water=0,
+        retry=RetryStatus(
+            attempts=attempts,
+            interval_seconds=30,
+            backoff="Fixed",
+            maximum_interval_seconds=30,
+            jitter_percent=0,
+        ),
+        indication_lifetime_seconds=900,
+    )
+    one = judged(queue, now=NOW)
+    shown = details_lines(one, queue, Output(), now=NOW, is_wide=False)
+    assert f"retry: {told}, 30 s apart; lifetime 15 min" in shown
