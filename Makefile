@@ -11,6 +11,8 @@ ROOTS := cim sidecar spark operator cli plugin
 JOBS ?= 2
 # Those with a cluster wait most of the time.
 CLUSTER_JOBS ?= 3
+# Of so many rows one is tried, another one with each commit.
+ROWS_SHARE ?= 1
 # Options of every run of tests.
 BUT :=
 
@@ -128,7 +130,7 @@ node-down: .venv/.complete ## End it, and remove its data
 .PHONY: rows
 rows: java .venv/.spark cluster-binaries ## Break each worked requirement's line of source and see its tests turn red
 	@echo "== rows"
-	@$(PY) tools/rows.py --jobs $(JOBS)
+	@$(PY) tools/rows.py --jobs $(JOBS) --share $(ROWS_SHARE)
 
 .PHONY: soak
 soak: .venv/.complete ## Kill points by the million, an hour of chaos, 500 rounds of harm (all end sooner by PILLION_… variables)

@@ -204,7 +204,8 @@ def affected(changed: Sequence[str], graph: Graph) -> Affected:
     return found
 
 
-def _git(*arguments: str) -> list[str]:
+def git(*arguments: str) -> list[str]:
+    """The lines that git prints in the tree. Raises GitError."""
     done = subprocess.run(
         ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -218,14 +219,14 @@ def changed_files(base: str) -> list[str]:
 
     Raises GitError where there is no such commit.
     """
-    (merge_base,) = _git("merge-base", base, "HEAD")
-    changed = _git("diff", "--name-only", "--no-renames", merge_base)
-    return sorted({*changed, *_git("ls-files", "--others", "--exclude-standard")})
+    (merge_base,) = git("merge-base", base, "HEAD")
+    changed = git("diff", "--name-only", "--no-renames", merge_base)
+    return sorted({*changed, *git("ls-files", "--others", "--exclude-standard")})
 
 
 def read_tree() -> dict[str, bytes]:
     """The content of all files of the tree, new ones too, by their paths."""
-    files = _git("ls-files", "--cached", "--others", "--exclude-standard")
+    files = git("ls-files", "--cached", "--others", "--exclude-standard")
     return {path: (ROOT / path).read_bytes() for path in files if (ROOT / path).is_file()}
 
 

@@ -478,6 +478,14 @@ def _show(row: Row, verdicts: Sequence[Verdict]) -> None:
             print(f"       under {mutation.within}: {change}", flush=True)
 
 
+def shared(rows: Sequence[Row], share: int) -> Sequence[Row]:
+    """One row of ``share``; the next commit has others, whatever a clone knows of the history."""
+    if share == 1:
+        return rows
+    (commit,) = affected.git("rev-parse", "HEAD")
+    return rows[int(commit, 16) % share :: share]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try the rows; 0 when each one turns red."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -486,12 +494,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--again", action="store_true", help="also what was caught before with the same files"
     )
+    parser.add_argument(
+        "--share",
+        type=int,
+        default=1,
+        metavar="N",
+        help="one row of N, by the commit [all]",
+    )
     options = parser.parse_args(arguments)
     try:
         rows, requirements = load_rows(), load_requirements()
         if wrong := problems(rows, requirements, ROOT):
             raise RowError("\n".join(wrong))
         chosen = [row for row in rows if row.id in options.ids or not options.ids]
+        chosen = shared(chosen, options.share)
         if not chosen:
             raise RowError("no row works yet" if not rows else f"no such row: {options.ids}")
         trials = [trial for row in chosen for trial in row.trials]

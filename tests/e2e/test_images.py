@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(1800)]
 
 #: Bytes over its base that the deliverer's image may have.
 LARGEST = 120e6
+#: Bytes that our own code may have, compiled, in an image.
+LARGEST_OWN = 12e6
 TITLE = "org.opencontainers.image."
 #: What compiles or installs, as files in a folder of programs.
 TOOLS = re.compile(r"(gcc|g\+\+|cc|c\+\+|clang|ld|as|make|cmake|pip|uv|easy_install|conda)[-\d.]*$")
@@ -45,6 +47,8 @@ for room in ("pillion_cim", "pillion_sidecar", "pillion_operator", "pillion_cli"
     package = importlib.import_module(room)
     found = pkgutil.walk_packages(package.__path__, f"{room}.")
     names += [one.name for one in found if not one.name.endswith("__main__")]
+# It needs the extra otel, which the image goes without.
+names.remove("pillion_sidecar.telemetry.spans")
 for name in names:
     importlib.import_module(name)
 print(len(names))
@@ -197,7 +201,7 @@ def test_our_own_code_is_the_last_layer_and_the_smallest_that_matters(
 ) -> None:
     _name, image = shipped
     *_others, last = image.image.contents().sizes
-    assert last < 10e6
+    assert last <= LARGEST_OWN
 
 
 def test_spark_reads_and_writes_with_what_is_left_of_it(spark: Unpacked, tmp_path: Path) -> None:

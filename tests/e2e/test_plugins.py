@@ -43,7 +43,8 @@ def kubectl(pillion: Installation) -> Iterator[Kubectl]:
 
 
 def hub(image: str) -> JSON:
-    """A gateway with a plug-in of each kind, each with a Secret of its own."""
+    """A gateway with a plug-in of each kind, each with a Secret of its own. It retries for longer
+    than the restart of a plug-in may take."""
     plugins = [
         {
             "name": name,
@@ -53,7 +54,8 @@ def hub(image: str) -> JSON:
         }
         for name, command in COMMANDS.items()
     ]
-    return service("hub", deliverer={"mode": "Gateway", "plugins": plugins})
+    deliverer = {"mode": "Gateway", "plugins": plugins}
+    return service("hub", deliveryRetryAttempts=600, deliverer=deliverer)
 
 
 def secrets(board: Witness) -> list[JSON]:

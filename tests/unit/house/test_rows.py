@@ -264,6 +264,17 @@ def test_the_command_names_each_test_that_stays_green(
     assert asked == [set(), set(held.trials), set(), set()]
 
 
+def test_of_a_share_each_row_has_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_rows = [row(WELL), row(BADLY), row(WELL), row(BADLY), row(WELL)]
+    commits = iter([f"{2**159 + number:x}"] for number in range(3))
+    monkeypatch.setattr(rows.affected, "git", lambda *_: next(commits))
+    tried = []
+    for _commit in range(3):
+        tried += [id(one) for one in rows.shared(all_rows, 3)]
+    assert sorted(tried) == sorted(map(id, all_rows))
+    assert rows.shared(all_rows, 1) == all_rows
+
+
 def test_a_known_mutation_is_not_tried(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "ROOT", tree)
     tried, loose = row(WELL), row(BADLY)
