@@ -117,7 +117,7 @@ node-binaries: .venv/.complete
 .PHONY: e2e
 e2e: node-binaries ## The whole product on a real node: root on Linux (the first run builds it: 12 minutes)
 	@echo "== tests on a node"
-	@$(PY) -m pytest tests/e2e -q
+	@$(PY) -m pytest tests/e2e -q --durations 25
 
 .PHONY: node-up
 node-up: .venv/.complete ## Start a Kubernetes with a node in the background
