@@ -478,7 +478,7 @@ def _show(row: Row, verdicts: Sequence[Verdict]) -> None:
             print(f"       under {mutation.within}: {change}", flush=True)
 
 
-def shared(rows: Sequence[Row], share: int) -> Sequence[Row]:
+def shared(rows: list[Row], share: int) -> list[Row]:
     """One row of ``share``; the next commit has others, whatever a clone knows of the history."""
     if share == 1:
         return rows
