@@ -75,6 +75,8 @@ def in_terminal(
         stdout=theirs,
         stderr=theirs,
         env={**inherited, "TERM": "xterm", **environment},
+        # What a shell starts in the background ignores it, and so do all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
     try:
