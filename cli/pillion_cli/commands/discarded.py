@@ -13,7 +13,7 @@ from pillion_cli.arguments import (
     add_timeout_argument,
     whole_number,
 )
-from pillion_cli.client import Access, DelivererClient
+from pillion_cli.client import DelivererClient
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.outcomes import (
     MOST_NUMBER,
@@ -29,6 +29,7 @@ from pillion_cli.outcomes import (
     write_lines,
 )
 from pillion_cli.redrive import Redrive, Totals
+from pillion_cli.servers import connected
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.history.outcome import OutcomeResult
 from pillion_sidecar.wire.outcomes import OutcomeLine
@@ -92,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    with DelivererClient(args.server, timeout=ANSWER_SECONDS, access=Access.of(args)) as client:
+    with connected(args, timeout=ANSWER_SECONDS) as client:
         match args.action:
             case "list":
                 return _list(client, args)
