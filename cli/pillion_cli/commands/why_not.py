@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ async def _cluster_wide(cluster: "Api", namespace: str) -> dict[str, Any]:
     from pillion_operator.cluster.api import ApiError
     from pillion_operator.cluster.types import MUTATING_WEBHOOK, NAMESPACE
 
-    reads = {
+    reads: dict[str, Callable[[], Awaitable[Any]]] = {
         "namespace": partial(cluster.get, NAMESPACE, None, namespace),
         "configurations": partial(cluster.list, MUTATING_WEBHOOK),
     }
