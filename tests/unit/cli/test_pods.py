@@ -24,7 +24,7 @@ here=$(dirname "$0")
 echo "$*" >> "$here/asked"
 case "$*" in
   *"get pod"*) cat "$here/pod" || { echo "Error from server (NotFound): no pod" >&2; exit 1; } ;;
-  *) cat "$here/forward"; echo $$ > "$here/forwarding"; exec sleep 1000 < "$here/forwarding" ;;
+  *) echo $$ > "$here/forwarding"; cat "$here/forward"; exec sleep 1000 ;;
 esac
 """
 EMPTY = {"revision": "r1", "durability": "Disk", "queues": [], "next": None}
