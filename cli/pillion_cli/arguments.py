@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import os
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pillion_cli.client import CA_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, read_url
+from pillion_cli.contexts import CONTEXT_VARIABLE
 from pillion_cli.exits import CommandError
+from pillion_cli.servers import SERVER_VARIABLES
 
 #: Default maximum of a duration (seconds).
 MAXIMUM_SECONDS = 3600.0
@@ -19,8 +20,6 @@ _DURATION = re.compile(r"([-+.0-9]+(?:[eE][-+]?[0-9]+)?) *(ms|s|min|m|h|)")
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _AGO = re.compile(r"([0-9]{1,6})(s|min|m|h|d)")
 _LONGEST_TEXT = 32
-#: The default of --server; the second one is the earlier name, which the Spark data source reads.
-SERVER_VARIABLES = ("PILLION_SERVER", "PILLION_URL")
 
 
 class Options:
@@ -69,6 +68,13 @@ class Options:
     def flag(self, name: str, text: str) -> None:
         self._to.add_argument(name, action="store_true", help=text)
 
+    def hidden(self, *names: str, dest: str, parse: Callable[[str], Any] | None = None) -> None:
+        """Earlier names of an option, for scripts."""
+        more: dict[str, Any] = {} if parse is None else {"type": parse}
+        self._to.add_argument(
+            *names, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **more
+        )
+
 
 def file_path(text: str) -> Path:
     """Raises ArgumentTypeError for an empty text, which Path takes for the working folder."""
@@ -111,10 +117,13 @@ def add_timeout_argument(parser: argparse.ArgumentParser, *, default: float) -> 
 
 
 def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    """Define ``--server`` and the access to a gateway."""
-    default = _assumed_url() or DEFAULT_URL
-    text = f"{what} [${SERVER_VARIABLES[0]}, else {DEFAULT_URL}]"
-    add_url_argument(parser, text, default=default)
+    """Define which deliverer, and the access to a gateway; :mod:`pillion_cli.servers` reads it."""
+    which = parser.add_mutually_exclusive_group()
+    text = f"{what} [${SERVER_VARIABLES[0]}, else the current context, else {DEFAULT_URL}]"
+    add_url_argument(which, text)
+    options = Options(which)
+    options.value("--context NAME", f"a server of pillion context [${CONTEXT_VARIABLE}]")
+    options.value("--pod POD", "a pod with a deliverer, through kubectl port-forward")
     options = Options(parser)
     options.file(
         "--ca FILE", f"CA certificates of an https URL, in PEM [${CA_VARIABLE}, else the system's]"
@@ -124,23 +133,17 @@ def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
         "send the token in this file, as a gateway requires; it is read for each request"
         f" [${TOKEN_VARIABLE}]",
     )
+    options = options.group("with --pod")
+    options.value("--namespace -n NAME", "namespace of the pod [that of the kubeconfig context]")
+    options.file("--kubeconfig FILE", "kubeconfig file for kubectl [as kubectl finds it]")
+    options.value("--kube-context NAME", "kubeconfig context [the current one]")
 
 
-def add_url_argument(parser: argparse.ArgumentParser, text: str, *, default: str) -> None:
+def add_url_argument(
+    parser: "argparse._ActionsContainer", text: str, *, default: str | None = None
+) -> None:
     Options(parser).value("--server URL", text, deliverer_url, default)
-    # Earlier names, for scripts.
-    parser.add_argument(
-        *("--to", "--at"),
-        dest="server",
-        type=deliverer_url,
-        default=argparse.SUPPRESS,
-        help=argparse.SUPPRESS,
-    )
-
-
-def _assumed_url() -> str | None:
-    given = (os.environ.get(name) for name in SERVER_VARIABLES)
-    return next(filter(None, given), None)
+    Options(parser).hidden("--to", "--at", dest="server", parse=deliverer_url)
 
 
 def deliverer_url(text: str) -> str:
@@ -148,10 +151,7 @@ def deliverer_url(text: str) -> str:
     try:
         read_url(text)
     except CommandError as failure:
-        # argparse checks the default too.
-        named = [f"{name}: " for name in SERVER_VARIABLES if text == os.environ.get(name)]
-        where = named[0] if named else ""
-        raise argparse.ArgumentTypeError(f"{where}{failure}") from None
+        raise argparse.ArgumentTypeError(str(failure)) from None
     return text
 
 
@@ -197,7 +197,8 @@ def add_cluster_arguments(options: Options) -> None:
         "kubeconfig file of the cluster"
         " [$KUBECONFIG or ~/.kube/config; in a pod its service account]",
     )
-    options.value("--context NAME", "kubeconfig context [the current one]")
+    options.value("--kube-context NAME", "kubeconfig context [the current one]", dest="context")
+    options.hidden("--context", dest="context")
 
 
 def add_output_argument(parser: argparse.ArgumentParser, what: str = "output format") -> None:

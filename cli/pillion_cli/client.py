@@ -3,10 +3,8 @@
 The caller decides whether to repeat a publish request without an answer.
 """
 
-import argparse
 import http.client
 import json
-import os
 import re
 import select
 import socket
@@ -49,20 +47,9 @@ class Access:
         self._ca_name = ca_name
         self._token_name = token_name
 
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> "Access":
-        """From the command line, with defaults from the environment."""
-        assumed = os.environ if urlsplit(args.server).scheme == "https" else {}
-        return cls(
-            ca=args.ca or _path(assumed.get(CA_VARIABLE)),
-            token_file=args.token_file or _path(assumed.get(TOKEN_VARIABLE)),
-            ca_name="--ca" if args.ca else CA_VARIABLE,
-            token_name="--token-file" if args.token_file else TOKEN_VARIABLE,
-        )
-
-    def check(self, url: str) -> None:
+    def check(self, scheme: str, url: str) -> None:
         """Raise :class:`CommandError` for credentials without an https URL."""
-        if urlsplit(url).scheme == "https":
+        if scheme == "https":
             return
         for option, given in ((self._ca_name, self._ca), (self._token_name, self._token_file)):
             if given is not None:
@@ -97,10 +84,6 @@ class Access:
         if len(token) > MOST_TOKEN_BYTES or _TOKEN.fullmatch(token) is None:
             raise CommandError(f"{self._token_name} {self._token_file}: no valid token")
         return {"Authorization": f"Bearer {token.decode('ascii')}"}
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 class Unreachable(CommandError):
@@ -163,17 +146,21 @@ class DelivererClient:
         timeout: float,
         access: Access | None = None,
         named_by: str = "--server or PILLION_SERVER",
+        shown: str | None = None,
     ) -> None:
-        """``timeout`` (seconds) is for each read and write; ``named_by`` is the option of the URL.
+        """``timeout`` (seconds) is for each read and write; ``named_by`` is the option of the URL,
+        and ``shown`` what stands for it in texts.
 
         Raises :class:`CommandError` for an invalid URL.
         """
-        self.url, parts = read_url(url)
+        whole, parts = read_url(url)
+        #: For texts; without a password.
+        self.url = shown or _shown(whole)
         host, port = parts.hostname, parts.port
         assert host is not None
         self._access = access or Access()
         self._named_by = named_by
-        self._access.check(self.url)
+        self._access.check(parts.scheme, self.url)
         self._prefix = parts.path.rstrip("/")
         self._connection: http.client.HTTPConnection
         if parts.scheme == "https":
@@ -263,8 +250,18 @@ def read_url(url: str) -> tuple[str, SplitResult]:
     return whole, parts
 
 
+def _shown(url: str) -> str:
+    if "@" not in url:
+        return url
+    from pillion_sidecar.config.problems import without_password  # a hook waits for each import
+
+    return without_password(url)
+
+
 def _no_url(url: str, why: str) -> CommandError:
-    return CommandError(f"{url!r} is not a URL such as {DEFAULT_URL}: {why}", code=Exit.USAGE)
+    return CommandError(
+        f"{_shown(url)!r} is not a URL such as {DEFAULT_URL}: {why}", code=Exit.USAGE
+    )
 
 
 def _why(url: str, error: Exception, named_by: str) -> str:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "resume": "resume a suspended destination",
     "discarded": "list, show, redrive or export the discarded indications",
     "drain": "attempt every pending delivery now, and wait until nothing is pending",
+    "context": "name servers, and choose the one that commands use",
     "wait": "wait until a deliverer has started",
     "plugin": "run a script as a plug-in; check a plug-in",
     "journal": "inspect, verify or export a deliverer's journal; list its discards",

@@ -18,10 +18,11 @@ from pillion_cli.arguments import (
     add_output_argument,
     seconds_from,
 )
-from pillion_cli.client import Access, DelivererClient
+from pillion_cli.client import DelivererClient
 from pillion_cli.diagnosis import queue_of
 from pillion_cli.doctor import status_of
 from pillion_cli.exits import CommandError, Exit
+from pillion_cli.servers import connected
 from pillion_sidecar.config.editing import with_field
 from pillion_sidecar.config.loader import MOF_SUFFIX, MOST_BYTES, resource_files
 from pillion_sidecar.config.problems import escape_controls
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, *, wanted: bool) -> int:
-    with DelivererClient(args.server, timeout=TIMEOUT, access=Access.of(args)) as client:
+    with connected(args, timeout=TIMEOUT) as client:
         queue = _queue(client, args.name)
         status = status_of(client)
         if status.is_rendered:

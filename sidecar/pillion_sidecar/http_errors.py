@@ -12,6 +12,8 @@ from aiohttp import web
 
 #: Characters of a name that an error quotes.
 MOST_SHOWN = 40
+#: Seconds of Retry-After while the history cannot be read.
+UNREAD_RETRY_AFTER = 1
 _ANY = "*"
 _SAME_SITE = ("none", "same-origin")
 
@@ -25,6 +27,15 @@ def unavailable(reason: str, *, retry_after: float) -> web.Response:
     response = refuse(503, reason)
     set_retry_after(response, retry_after)
     return response
+
+
+def history_unread(error: OSError) -> web.Response:
+    """Answer 503: the files of the history cannot be read."""
+    return unavailable(unread_reason(error), retry_after=UNREAD_RETRY_AFTER)
+
+
+def unread_reason(error: OSError) -> str:
+    return f"the history cannot be read: {error.strerror or error}"
 
 
 def set_retry_after(response: web.StreamResponse, seconds: float) -> None:

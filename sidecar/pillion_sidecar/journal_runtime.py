@@ -165,7 +165,7 @@ class JournalFolder:
             files.close()
             logger.warning(
                 "the history cannot be kept in %s: %s; the latest outcomes are kept in memory",
-                folder,
+                error.filename or folder,
                 error.strerror or error,
                 extra={"event": "discards-not-listed"},
             )

@@ -22,6 +22,9 @@ class ScriptedApi:
         self.url = ""
         self.queues: list[JSON] = []
         self.outcomes: list[JSON] = []
+        #: Members of the answer about what waits.
+        self.pending: list[JSON] = []
+        self.unread = 0
         #: Members of the first page.
         self.page: JSON = {}
         #: What every request of data is refused with; None: it is answered.
@@ -40,6 +43,7 @@ class ScriptedApi:
         app.router.add_get("/v1/queues", self._list)
         app.router.add_get("/v1/queues/{name}", self._show)
         app.router.add_get("/v1/outcomes", self._outcomes)
+        app.router.add_get("/v1/pending", self._pending)
         return app
 
     def _refused(self) -> web.Response | None:
@@ -67,6 +71,13 @@ class ScriptedApi:
         self.answered += 1
         usual = written(QueueDetails(name="x", depth=0, capacity=1, high_water=0))
         return web.json_response({**usual, **found[0]})
+
+    async def _pending(self, request: web.Request) -> web.Response:
+        if refused := self._refused():
+            return refused
+        identifier = request.query["identifier"]
+        found = [one for one in self.pending if one["identifier"] == identifier]
+        return web.json_response({"pending": found, "unread": self.unread, "remembered": False})
 
     async def _outcomes(self, request: web.Request) -> web.Response:
         after = int(request.query["after"])

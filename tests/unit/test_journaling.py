@@ -10,6 +10,7 @@ import pytest
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.schema.service import Durability, IndicationService
+from pillion_sidecar.history.files import LOCK_NAME
 from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.files import LockedError
@@ -141,6 +142,19 @@ async def test_in_memory_a_history_is_kept_in_a_folder_that_exists(tmp_path: Pat
     opened.history.add(outcome(1))
     opened.close()
     assert await asyncio.to_thread(identifiers, tmp_path) == ["i1"]
+
+
+async def test_what_keeps_a_history_from_its_folder_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = tmp_path / LOCK_NAME
+    lock.mkdir()
+    opened = Opened(tmp_path)
+    await opened.open(durability=Durability.MEMORY)
+    opened.close()
+    ((event, message),) = said(caplog)
+    assert event == "discards-not-listed"
+    assert message.startswith(f"the history cannot be kept in {lock}: Is a directory")
 
 
 async def test_a_journal_that_is_left_alone_is_told_of(

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from pillion_cli import main
 from pillion_cli.arguments import file_path
@@ -12,6 +12,9 @@ HELP = """
 Print the completion of a shell: commands, options, and the values of those that have a choice. It
 asks no deliverer, so names of destinations are not completed. In zsh add `source ~/.pillion.zsh` to
 ~/.zshrc.
+
+As a plug-in of kubectl (`kubectl pillion`) the command needs none of this: kubectl completes it by
+the program kubectl_complete-pillion, which is installed with it.
 
 examples:
   pillion completion bash | install -D /dev/stdin ~/.local/share/bash-completion/completions/pillion
@@ -118,9 +121,39 @@ def _fish_action(action: argparse.Action) -> str:
     return f"{names}{takes}{words} -d {_quoted(action.help or '')}"
 
 
-def _quoted(text: str) -> str:
+def candidates(words: Sequence[str]) -> list[str]:
+    """What the last one of the words behind ``pillion`` may be: each with a tab and its help."""
+    *before, current = words or [""]
+    if not before:
+        return _beginning(current, main.COMMANDS)
+    actions = _actions(before[0]) if before[0] in main.COMMANDS else []
+    for action in actions:
+        if action.nargs != 0 and before[-1] in action.option_strings:
+            return _beginning(current, dict.fromkeys(map(str, action.choices or ()), ""))
+    found: dict[str, str] = {}
+    for action in actions:
+        if current.startswith("-"):
+            found |= dict.fromkeys(action.option_strings, _plain(action.help or ""))
+        elif not action.option_strings:
+            found |= dict.fromkeys(map(str, action.choices or ()), "")
+    return _beginning(current, found)
+
+
+def _beginning(current: str, known: Mapping[str, str]) -> list[str]:
+    return [
+        f"{word}\t{text}" if text else word
+        for word, text in known.items()
+        if word.startswith(current)
+    ]
+
+
+def _plain(text: str) -> str:
     # What is in brackets at the end is the default.
-    text = re.sub(r" \[[^]]*\]$", "", text).replace("%%", "%")
+    return re.sub(r" \[[^]]*\]$", "", text).replace("%%", "%")
+
+
+def _quoted(text: str) -> str:
+    text = _plain(text)
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -13,7 +13,7 @@ from pillion_cli.arguments import (
     add_timeout_argument,
     whole_number,
 )
-from pillion_cli.client import Access, DelivererClient
+from pillion_cli.client import DelivererClient
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.outcomes import (
     MOST_NUMBER,
@@ -28,7 +28,9 @@ from pillion_cli.outcomes import (
     time_text,
     write_lines,
 )
-from pillion_cli.redrive import Redrive, Totals
+from pillion_cli.redrive import Redrive, Totals, Waiting
+from pillion_cli.servers import connected
+from pillion_cli.units import brief
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.history.outcome import OutcomeResult
 from pillion_sidecar.wire.outcomes import OutcomeLine
@@ -92,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    with DelivererClient(args.server, timeout=ANSWER_SECONDS, access=Access.of(args)) as client:
+    with connected(args, timeout=ANSWER_SECONDS) as client:
         match args.action:
             case "list":
                 return _list(client, args)
@@ -214,7 +216,9 @@ def _publishable(one: OutcomeLine, body: bytes) -> bytes:
 
 
 def _redrive(client: DelivererClient, args: argparse.Namespace) -> int:
-    redrive = Redrive(client, selected(args), monotonic=time.monotonic, sleep=time.sleep)
+    redrive = Redrive(
+        client, selected(args), monotonic=time.monotonic, sleep=time.sleep, tell=_tell_waiting
+    )
     if args.dry_run or not args.yes:
         if not args.dry_run and not sys.stdin.isatty():
             raise CommandError(
@@ -251,6 +255,16 @@ def _redrive(client: DelivererClient, args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return Exit.OK if totals.refusal is None else Exit.FAILED
+
+
+def _tell_waiting(waiting: Waiting) -> None:
+    how_long = "" if waiting.seconds is None else f", in about {brief(waiting.seconds)}"
+    print(
+        f"pillion discarded: {waiting.redriven:,} redriven; {escape_controls(waiting.refusal)}, so"
+        f" the other {waiting.left:,} follow as it empties{how_long}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _check_covered(client: DelivererClient, args: argparse.Namespace, totals: Totals) -> None:

@@ -12,7 +12,7 @@ from pillion_cli.arguments import (
     add_output_argument,
     seconds_from,
 )
-from pillion_cli.client import Access, DelivererClient
+from pillion_cli.client import DelivererClient
 from pillion_cli.doctor import (
     check_clock,
     check_configuration,
@@ -26,6 +26,7 @@ from pillion_cli.doctor import (
 )
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.findings import Finding, Level, finding_lines, ok, problem, warning
+from pillion_cli.servers import connected
 from pillion_cli.terminal import Output, wrapped
 from pillion_cli.ways import Ways
 from pillion_sidecar.wire.diagnosis import Endpoint
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
-    with DelivererClient(args.server, timeout=TIMEOUT, access=Access.of(args)) as client:
+    with connected(args, timeout=TIMEOUT) as client:
         try:
             findings.extend(_checked(client, args))
         except CommandError as failure:

@@ -12,9 +12,10 @@ from pillion_cli.arguments import (
     add_output_argument,
     add_timeout_argument,
 )
-from pillion_cli.client import Access, DelivererClient, Unreachable
+from pillion_cli.client import Unreachable
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.output import OutputError
+from pillion_cli.servers import connected
 
 HELP = """
 Attempt every pending delivery now, and wait until nothing is pending, for at most --timeout. The
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 def _drain(args: argparse.Namespace) -> int:
     started = time.monotonic()
     timeout = args.timeout + ANSWER_SECONDS
-    with DelivererClient(args.server, timeout=timeout, access=Access.of(args)) as client:
+    with connected(args, timeout=timeout) as client:
         try:
             answer = client.post("/drain", {"timeout": f"{args.timeout:g}"})
         except Unreachable as failure:

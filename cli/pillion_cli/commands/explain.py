@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pillion_cli.arguments import Options, add_deliverer_arguments, add_output_argument
-from pillion_cli.client import Access, DelivererClient
+from pillion_cli.client import DelivererClient
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.explaining import Known, explain, known_lines, look_up, verdict_lines
+from pillion_cli.servers import connected
 from pillion_cli.terminal import Output
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.wire.diagnosis import document_of
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.file is not None and args.source is not None:
         text = "--source: only with IDENTIFIER; write it as source in the file"
         raise CommandError(text, code=Exit.USAGE)
-    with DelivererClient(args.server, timeout=TIMEOUT, access=Access.of(args)) as client:
+    with connected(args, timeout=TIMEOUT) as client:
         if args.file is not None:
             return _dry_run(client, _indication(args.file), args.output)
         known = look_up(client, args.identifier, args.source, now=time.time)

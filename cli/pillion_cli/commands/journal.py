@@ -24,7 +24,7 @@ from pillion_sidecar.history.discards import (
 from pillion_sidecar.history.files import segments_of
 from pillion_sidecar.history.outcome import Discard, OutcomeQuery, OutcomeResult
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.files import JournalError, UnreadableError, folder_error
+from pillion_sidecar.journal.files import JournalError, UnreadableError, path_error
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
@@ -364,7 +364,7 @@ def _discards(args: argparse.Namespace) -> int:
             _show_discards(found)
         unlisted = count_unlisted(args.directory)
     except OSError as error:
-        failure = folder_error(str(args.directory), error)
+        failure = path_error(str(args.directory), error)
         raise CommandError(str(failure), code=Exit.USAGE) from error
     if unlisted:
         print(

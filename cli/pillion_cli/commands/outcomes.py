@@ -4,7 +4,6 @@ import argparse
 import sys
 
 from pillion_cli.arguments import Options, add_deliverer_arguments, add_output_argument
-from pillion_cli.client import Access, DelivererClient
 from pillion_cli.exits import Exit
 from pillion_cli.outcomes import (
     add_listing,
@@ -17,6 +16,7 @@ from pillion_cli.outcomes import (
     time_text,
     write_lines,
 )
+from pillion_cli.servers import connected
 from pillion_sidecar.wire.outcomes import OutcomeLine
 
 HELP = """
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_listing(args)
-    with DelivererClient(args.server, timeout=TIMEOUT, access=Access.of(args)) as client:
+    with connected(args, timeout=TIMEOUT) as client:
         rows = outcome_rows(_COLUMNS)
         for page in pages(client, listed(args), after=args.after or 0, limit=args.limit):
             if args.output == "json":

@@ -18,7 +18,6 @@ from pillion_cli.arguments import (
     seconds_from,
     whole_number,
 )
-from pillion_cli.client import Access, DelivererClient
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.group_publisher import GroupPublisher, Moment, SenderGroup
 from pillion_cli.indications import batches, kind_of
@@ -29,6 +28,7 @@ from pillion_cli.publisher import (
     summary_document,
     summary_lines,
 )
+from pillion_cli.servers import connected
 from pillion_sidecar.config.problems import escape_controls
 
 HELP = """
@@ -134,9 +134,7 @@ def run(args: argparse.Namespace) -> int:
     kind = kind_of(args.file, args.content_type)
     with (
         _input(args.file) as stream,
-        DelivererClient(
-            args.server, timeout=args.timeout + NETWORK_SECONDS, access=Access.of(args)
-        ) as client,
+        connected(args, timeout=args.timeout + NETWORK_SECONDS) as client,
         _progress(stream) as settled,
     ):
         publisher = Publisher(

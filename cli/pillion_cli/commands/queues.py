@@ -14,10 +14,11 @@ from pillion_cli.arguments import (
     add_output_argument,
     seconds_from,
 )
-from pillion_cli.client import Access, DelivererClient, Refused
+from pillion_cli.client import DelivererClient, Refused
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.queue_states import ORDERS, Judged, judged, summary, time_of
 from pillion_cli.queue_table import details_lines, queue_lines
+from pillion_cli.servers import connected
 from pillion_cli.terminal import Output, Style, cut, wrapped
 from pillion_cli.watching import watch
 from pillion_sidecar.config.problems import escape_controls
@@ -91,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     _check(args)
     timeout = TIMEOUT if args.watch is None else WATCH_TIMEOUT
-    with DelivererClient(args.server, timeout=timeout, access=Access.of(args)) as client:
+    with connected(args, timeout=timeout) as client:
         if args.skip is not None or args.purge is not None:
             return _give_up(client, args)
         look = _Look(client, args, now=time.time)

@@ -5,7 +5,7 @@ import sys
 import time
 
 from pillion_cli.arguments import Options, add_deliverer_arguments, add_output_argument
-from pillion_cli.client import Access, DelivererClient
+from pillion_cli.client import DelivererClient
 from pillion_cli.exits import Exit
 from pillion_cli.outcomes import (
     WAIT,
@@ -18,6 +18,7 @@ from pillion_cli.outcomes import (
     time_text,
     write_lines,
 )
+from pillion_cli.servers import connected
 from pillion_cli.tables import Rows
 from pillion_cli.terminal import Cell, Output, Style
 from pillion_sidecar.history.outcome import OutcomeResult
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     check_listing(args)
     output = Output.of_process()
     timeout = WAIT + ANSWER_SECONDS
-    with DelivererClient(args.server, timeout=timeout, access=Access.of(args)) as client:
+    with connected(args, timeout=timeout) as client:
         after = _begin(client, args)
         if output.is_terminal and args.output != "json":
             _tell(f"from number {after + 1:,} on, until Ctrl-C")

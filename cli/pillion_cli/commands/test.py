@@ -4,10 +4,10 @@ import argparse
 import json
 
 from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.client import Access, DelivererClient
 from pillion_cli.diagnosis import answer_of
 from pillion_cli.exits import Exit
 from pillion_cli.remedies import remedy
+from pillion_cli.servers import connected
 from pillion_cli.terminal import Output, Style, wrapped
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.wire.diagnosis import TrialAnswer, document_of
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with DelivererClient(args.server, timeout=TIMEOUT, access=Access.of(args)) as client:
+    with connected(args, timeout=TIMEOUT) as client:
         answer = answer_of(client.post(f"/v1/queues/{args.name}/test"), TrialAnswer)
     if args.output == "json":
         print(json.dumps(document_of(answer)))

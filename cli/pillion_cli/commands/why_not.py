@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pillion_cli.arguments import Options, add_cluster_arguments, add_output_argument
@@ -16,8 +18,8 @@ HELP = """
 Explain which rule keeps a pod without a sidecar, and what to do.
 
 It applies the operator's own rules to the pod as it is now. It reads the pod, the
-IndicationServices of its namespace, the namespace, and the webhook's configuration; the last two
-only if you may read them.
+IndicationServices of its namespace, the namespace, and the webhook's configuration. You may lack
+the rights for the last two: then it says what it has not checked.
 
 examples:
   pillion why-not web-6d5f --namespace shop
@@ -71,11 +73,13 @@ def shown(found: "Explanation", *, namespace: str, pod: str, output: str) -> str
                 "rule": found.rule,
                 "message": found.message,
                 "remedy": found.remedy,
+                "notChecked": found.unchecked,
             },
             ensure_ascii=False,
         )
     head = f"{namespace}/{pod} has {'a' if injected else 'no'} sidecar: {found.rule}"
-    return "\n".join(line for line in (head, found.message, found.remedy) if line)
+    unchecked = [f"Not checked, since you may not read {what}." for what in found.unchecked]
+    return "\n".join(line for line in (head, found.message, found.remedy, *unchecked) if line)
 
 
 async def _explained(args: argparse.Namespace) -> "Explanation":
@@ -115,11 +119,15 @@ async def _cluster_wide(cluster: "Api", namespace: str) -> dict[str, Any]:
     from pillion_operator.cluster.api import ApiError
     from pillion_operator.cluster.types import MUTATING_WEBHOOK, NAMESPACE
 
-    found: dict[str, Any] = {"namespace": None, "configurations": None}
-    try:
-        found["namespace"] = await cluster.get(NAMESPACE, None, namespace)
-        found["configurations"] = await cluster.list(MUTATING_WEBHOOK)
-    except ApiError as error:
-        if error.status != 403:
-            raise
+    reads: dict[str, Callable[[], Awaitable[Any]]] = {
+        "namespace": partial(cluster.get, NAMESPACE, None, namespace),
+        "configurations": partial(cluster.list, MUTATING_WEBHOOK),
+    }
+    found: dict[str, Any] = dict.fromkeys(reads)
+    for name, read in reads.items():
+        try:
+            found[name] = await read()
+        except ApiError as error:
+            if error.status != 403:
+                raise
     return found

@@ -1,7 +1,7 @@
 """Explains why a pod has no sidecar, by the rules of the webhook. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pillion_operator.cluster.types import Object, labels_of
@@ -41,6 +41,8 @@ class Explanation:
     message: str
     #: Empty if nothing is wrong.
     remedy: str = ""
+    #: What might be the reason instead, and was not read for lack of rights.
+    unchecked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,20 @@ def explain(pod: Object, around: Surroundings) -> Explanation:
     )
     if isinstance(decision, Leave):
         return _left(decision.reason, around.services)
-    return _let_through(webhooks, pod, around) or _missed(pod, decision.service, around.services)
+    unreached = _let_through(webhooks, pod, around)
+    return unreached or replace(
+        _missed(pod, decision.service, around.services), unchecked=_unchecked(around)
+    )
+
+
+def _unchecked(around: Surroundings) -> tuple[str, ...]:
+    unread = {
+        "namespaces: whether the webhook selects this one": around.namespace,
+        "mutatingwebhookconfigurations: whether there is a webhook, and a CA in it": (
+            around.configurations
+        ),
+    }
+    return tuple(what for what, found in unread.items() if found is None)
 
 
 def _left(reason: Reason, services: Iterable[Object]) -> Explanation:
@@ -114,6 +129,13 @@ def _let_through(
             message="The cluster has no injecting webhook of Pillion.",
             remedy="Install the chart with injection.enabled.",
         )
+    if not any(map(_is_verifiable, webhooks)):
+        return Explanation(
+            rule="NoCABundle",
+            message="The API server cannot verify the webhook: its caBundle is empty.",
+            remedy="See that the operator runs, and its log: it writes caBundle. With "
+            f"cert-manager, see its Certificate. {_ANEW}",
+        )
     if around.namespace is None:
         return None
     labels = labels_of(around.namespace)
@@ -127,6 +149,12 @@ def _let_through(
         remedy="Label the namespace, or change injection.namespaceSelector and scope.namespaces of "
         f"the chart. {_ANEW}",
     )
+
+
+def _is_verifiable(webhook: Object) -> bool:
+    client = webhook.get("clientConfig") or {}
+    # A certificate at a URL may be one that the API server's system trusts.
+    return bool(client.get("caBundle") or client.get("url"))
 
 
 def _missed(pod: Object, name: str, services: Iterable[Object]) -> Explanation:

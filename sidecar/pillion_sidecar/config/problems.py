@@ -130,7 +130,7 @@ def show(value: object) -> str:
         case bool():
             return str(value).lower()
         case str():
-            text = repr(_without_password(value)[: _SHOWN + 1])
+            text = repr(without_password(value)[: _SHOWN + 1])
         case dict():
             text = "an object"
         case list():
@@ -140,7 +140,7 @@ def show(value: object) -> str:
     return text if len(text) <= _SHOWN + 2 else text[:_SHOWN] + "…"
 
 
-def _without_password(text: str) -> str:
+def without_password(text: str) -> str:
     """A URL, also an invalid one, without what may be a user name and a password."""
     before, at, host = text.rpartition("@")
     if not at or ":" not in before:

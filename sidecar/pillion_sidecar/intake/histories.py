@@ -11,7 +11,7 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.history.handed_over import CONTENT_TYPE, Part, WrongPart, read_part
 from pillion_sidecar.history.outcome import Outcome
 from pillion_sidecar.history.taking_over import NotWritten
-from pillion_sidecar.http_errors import refuse, unavailable
+from pillion_sidecar.http_errors import history_unread, refuse, unavailable
 from pillion_sidecar.intake.bodies import BodyError, BodyReader, refuse_encoding
 from pillion_sidecar.intake.decoding import LineError, decode_object, parse_json
 from pillion_sidecar.intake.submission import IntakeContext
@@ -46,8 +46,7 @@ async def take_part(
     except NotWritten:
         return unavailable("the history is not written yet", retry_after=RETRY_AFTER)
     except OSError as error:
-        reason = f"the history cannot be read: {error.strerror or error}"
-        return unavailable(reason, retry_after=RETRY_AFTER)
+        return history_unread(error)
     return web.json_response(msgspec.to_builtins(answer))
 
 

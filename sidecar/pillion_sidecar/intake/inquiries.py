@@ -9,7 +9,13 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.history.faults import FaultList, FaultsBusy
 from pillion_sidecar.history.recorder import History
-from pillion_sidecar.http_errors import ParameterError, check_names, refuse, unavailable
+from pillion_sidecar.http_errors import (
+    ParameterError,
+    check_names,
+    history_unread,
+    refuse,
+    unavailable,
+)
 from pillion_sidecar.intake.answers import (
     add_receipt,
     faults_document,
@@ -85,7 +91,10 @@ class Inquiries:
         self, request: web.Request, receipt_id: str, level: Acknowledgement, seconds: float
     ) -> web.StreamResponse:
         """Answer about a receipt of an earlier run."""
-        receipt = await self._kept.find(receipt_id, namespace=namespace_of(request))
+        try:
+            receipt = await self._kept.find(receipt_id, namespace=namespace_of(request))
+        except OSError as error:
+            return history_unread(error)
         if receipt is None:
             return refuse(404, NO_RECEIPT)
         reached = self._reached(request, receipt, level)
@@ -95,6 +104,8 @@ class Inquiries:
             settled = await self._kept.follow(receipt, 0.0 if reached.given else seconds)
         except ReceiptGone:
             return refuse(404, RECEIPT_GONE)
+        except OSError as error:
+            return history_unread(error)
         return _told(receipt, has_reached=reached.given or settled)
 
     def _reached(
@@ -146,6 +157,8 @@ class Inquiries:
             page = await self._faults.after(publisher_id, after, limit=limit)
         except FaultsBusy as busy:
             return unavailable(str(busy), retry_after=BUSY_RETRY_AFTER)
+        except OSError as error:
+            return history_unread(error)
         document = faults_document(page, instance=instance, covers=covers, namespace=namespace)
         return web.json_response(document)
 

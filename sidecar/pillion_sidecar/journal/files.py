@@ -46,6 +46,7 @@ class UnreadableError(JournalError): ...
 _REMEDIES = {
     errno.ENOENT: "make its parent folder first",
     errno.ENOTDIR: "name a folder, not a file",
+    errno.EISDIR: "it is a folder with the name of a file of the deliverer; move it away",
     errno.EACCES: "let the user that the deliverer runs as read, write and search it",
     errno.EPERM: "let the user that the deliverer runs as read, write and search it",
     errno.EROFS: "it is on a read-only file system; mount that writable or name another folder",
@@ -57,6 +58,13 @@ _REMEDIES = {
 def folder_error(folder: str, error: OSError) -> FolderError:
     remedy = _REMEDIES.get(error.errno or 0, "see to the disk or name another folder")
     return FolderError(f"journal folder {folder!r}: {error.strerror or error}; {remedy}")
+
+
+def path_error(folder: str, error: OSError) -> FolderError | UnreadableError:
+    """Name the file that the error is about, or else the folder."""
+    if error.filename is None or str(error.filename) == folder:
+        return folder_error(folder, error)
+    return unreadable_error(str(error.filename), error)
 
 
 def unreadable_error(name: str, error: OSError) -> UnreadableError:

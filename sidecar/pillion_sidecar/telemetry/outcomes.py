@@ -2,7 +2,8 @@
 it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,7 +16,12 @@ from pillion_sidecar.delivery.redrive import Redriver, RedriveUnderWay
 from pillion_sidecar.history.outcome import Numbered, OutcomeQuery, OutcomeResult
 from pillion_sidecar.history.reading import Page
 from pillion_sidecar.history.recorder import History
-from pillion_sidecar.http_errors import ParameterError, suggest
+from pillion_sidecar.http_errors import (
+    UNREAD_RETRY_AFTER,
+    ParameterError,
+    suggest,
+    unread_reason,
+)
 from pillion_sidecar.indication import REDRIVEN_ELSEWHERE, DiscardReason
 from pillion_sidecar.telemetry.parameters import flag, limit_of, moment, number, seconds
 from pillion_sidecar.telemetry.turns import Turns
@@ -149,20 +155,22 @@ class OutcomeRoutes:
         pages = self._history.last_page if is_latest else self._history.page
         # One at a time: a query may read for a while.
         async with self._reading:
-            return await asyncio.to_thread(pages(query, after=after, limit=limit))
+            with _reading_history():
+                return await asyncio.to_thread(pages(query, after=after, limit=limit))
 
     async def redrive(self, request: web.Request) -> web.Response:
         query = replace(_query(request), result=OutcomeResult.DISCARDED)
         through, after = request.query.get("through"), number(request, "after", default=0)
         self._check_begin(after)
         try:
-            answer = await self._redriver.redrive(
-                query,
-                after=after,
-                through=None if through is None else number(request, "through", default=0),
-                limit=limit_of(request, default=DEFAULT_OUTCOMES, most=MAXIMUM_OUTCOMES),
-                dry_run=flag(request, "dryRun"),
-            )
+            with _reading_history():
+                answer = await self._redriver.redrive(
+                    query,
+                    after=after,
+                    through=None if through is None else number(request, "through", default=0),
+                    limit=limit_of(request, default=DEFAULT_OUTCOMES, most=MAXIMUM_OUTCOMES),
+                    dry_run=flag(request, "dryRun"),
+                )
         except RedriveUnderWay:
             raise web.HTTPConflict(text="another redrive is under way; try again later") from None
         return web.Response(body=_encode(answer), content_type="application/json")
@@ -177,7 +185,8 @@ class OutcomeRoutes:
         )
         limit = limit_of(request, default=DEFAULT_DISCARDS, most=MAXIMUM_DISCARDS)
         async with self._reading:
-            found = await asyncio.to_thread(self._history.latest(query, limit=limit))
+            with _reading_history():
+                found = await asyncio.to_thread(self._history.latest(query, limit=limit))
         # A removed destination has no queue, but may have discards.
         if destination is not None and not found and (error := self._unknown(destination)):
             raise error
@@ -185,6 +194,16 @@ class OutcomeRoutes:
         return web.Response(
             body=_encode(document), content_type="application/json", charset="utf-8"
         )
+
+
+@contextmanager
+def _reading_history() -> Iterator[None]:
+    """Answer 503 if its files cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        retry = {"Retry-After": str(UNREAD_RETRY_AFTER)}
+        raise web.HTTPServiceUnavailable(text=unread_reason(error), headers=retry) from error
 
 
 def _query(request: web.Request) -> OutcomeQuery:

@@ -417,6 +417,36 @@ def test_a_search_finds_what_became_of_an_indication_and_says_if_nothing_did(
     page.until("document.getElementById('summary').textContent.startsWith('No outcome has')")
 
 
+def test_a_search_shows_where_an_indication_waits_and_its_place(
+    page: Browser, api: ScriptedApi
+) -> None:
+    line = {
+        "subscription": "s",
+        "class": "CIM_AlertIndication",
+        "source": HOSTILE,
+        "identifier": "a",
+        "acceptedTime": "2026-11-22T09:00:00Z",
+    }
+    api.pending = [
+        {**line, "destination": "mail", "ahead": 1200, "attempts": 2},
+        {**line, "destination": "siem", "inFlight": True, "group": "job-7"},
+    ]
+    api.unread = 3
+    api.outcomes = [_outcome(1, identifier="a", result="delivered", destination="archive")]
+    _opened(page, api, "#/search/a")
+    page.until("document.querySelectorAll('#waits tbody tr').length === 2")
+    assert page.texts("#waits td:nth-child(1)") == ["mail", "siem"]
+    assert page.texts("#waits td:nth-child(2)") == ["1,200 before it", "under way; group job-7"]
+    assert page.texts("#waits td:nth-child(3)") == [ESCAPED] * 2
+    assert page.text("#summary") == (
+        "Waits at 2 places. 3 of those that wait were not looked at. 1 outcome: 1 delivered."
+    )
+    api.pending, api.unread = [], 0
+    api.outcomes.append(_outcome(2, identifier="a", result="delivered", destination="mail"))
+    page.until("document.getElementById('waits').hidden")
+    page.until("document.getElementById('summary').textContent === '2 outcomes: 2 delivered.'")
+
+
 # ---------------------------------------------------------------------- wide and narrow
 
 _CONTRAST = """

@@ -9,7 +9,14 @@ import pytest
 
 from pillion_cli.client import Access, DelivererClient, Unreachable
 from pillion_cli.exits import CommandError, Exit
+from pillion_cli.servers import server_of
 from support.fake_deliverer import FakeDeliverer, status
+
+
+def given(server: str, **options: Path) -> Namespace:
+    return Namespace(
+        **{"server": server, "context": None, "ca": None, "token_file": None} | options
+    )
 
 
 def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
@@ -41,14 +48,14 @@ def test_a_file_that_a_variable_names_is_told_with_the_variable(
     file = tmp_path / "none"
     monkeypatch.setenv("PILLION_TOKEN_FILE", str(file))
     monkeypatch.setenv("PILLION_CA", str(file))
-    access = Access.of(Namespace(server="https://gateway", ca=None, token_file=None))
+    access = server_of(given("https://gateway")).access
     with pytest.raises(CommandError, match=f"^PILLION_TOKEN_FILE {file}: No such file"):
         access.headers()
     with pytest.raises(CommandError, match=f"^PILLION_CA {file}: No such file"):
         access.context()
-    given = Access.of(Namespace(server="https://gateway", ca=file, token_file=file))
+    access = server_of(given("https://gateway", ca=file, token_file=file)).access
     with pytest.raises(CommandError, match=f"^--token-file {file}: No such file"):
-        given.headers()
+        access.headers()
 
 
 def test_variables_stand_for_the_options_at_an_https_url_only(
@@ -57,10 +64,7 @@ def test_variables_stand_for_the_options_at_an_https_url_only(
     monkeypatch.setenv("PILLION_TOKEN_FILE", str(tmp_path / "token"))
     (tmp_path / "token").write_text("a.b.c")
     for url, shown in (("https://gateway", {"Authorization": "Bearer a.b.c"}), ("http://one", {})):
-        args = Namespace(server=url, ca=None, token_file=None)
-        access = Access.of(args)
-        access.check(url)
-        assert access.headers() == shown
+        assert server_of(given(url)).access.headers() == shown
 
 
 def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pillion_cim.schema import load_schema
 from pillion_cli.commands import journal
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.journal_reader import JournalReader, Snapshot
-from pillion_sidecar.history.files import segments_of
+from pillion_sidecar.history.files import LOCK_NAME, segments_of
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.intake.decoding import decode_object, parse_json
 from pillion_sidecar.journal.files import (
@@ -370,6 +370,13 @@ def test_a_folder_in_the_place_of_a_file_is_called_one(
     kind = "marks" if name == "marks" else "missing"
     assert (code, "sound" in out) == (Exit.FAILED, False)
     assert f"{name}: a folder instead of a file: {kind}" in out
+
+
+def test_a_folder_in_the_place_of_the_historys_lock_is_named(made: Journal) -> None:
+    made.write()
+    (made.folder / LOCK_NAME).mkdir()
+    with pytest.raises(CommandError, match=rf"{LOCK_NAME}': Is a directory; it is a folder with"):
+        run("discards", made.folder)
 
 
 def test_verify_misses_a_segment_between_others_and_names_what_was_put_aside(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pillion_cli.client import Answer, Refused, Unreachable
-from pillion_cli.redrive import LONGEST_PAUSE, SHORTEST_PAUSE, Redrive
+from pillion_cli.redrive import LONGEST_PAUSE, SHORTEST_PAUSE, Redrive, Waiting
 from pillion_sidecar.testing import FakeTime
 from support.scripted_client import ScriptedClient
 
@@ -138,3 +138,22 @@ def test_what_was_redriven_before_a_failure_is_known(
     with pytest.raises((Refused, Unreachable)):
         running.redrive.run(timeout=60)
     assert running.totals.redriven in (3, 4)
+
+
+def test_who_waits_for_a_full_queue_is_told_how_long_it_takes(fake_time: FakeTime) -> None:
+    told: list[Waiting] = []
+    client = ScriptedClient(
+        full(5, next_number=5),
+        # A dry run, for how many are left.
+        answer(60, next=40),
+        *[full(2, next_number=9)] * 6,
+        answer(0, next=40),
+    )
+    redrive = Redrive(
+        client, {}, monotonic=fake_time.monotonic, sleep=fake_time.advance, tell=told.append
+    )
+    redrive.run(timeout=60)
+    # Two in two seconds.
+    assert [(one.redriven, one.left, one.seconds) for one in told] == [(5, 60, None), (15, 50, 50)]
+    assert told[0].refusal == "the queue of siem is full"
+    assert [one.get("dryRun") for one in client.asked].count("true") == 1

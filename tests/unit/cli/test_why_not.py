@@ -22,6 +22,7 @@ class FakeCluster:
 
     def __init__(self, *, reads_all: bool = True) -> None:
         self.pod: Object | None = pod(labels=ASKS)
+        self.ca = "Q0E="
         self._reads_all = reads_all
 
     async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None:
@@ -35,26 +36,45 @@ class FakeCluster:
     async def list(self, kind: ResourceType, namespace: str | None = None) -> list[Object]:
         if kind.kind == "IndicationService":
             return [service()]
-        chosen = {"name": "inject.pillion.dev", "namespaceSelector": selector(pillion="yes")}
+        chosen = {
+            "name": "inject.pillion.dev",
+            "clientConfig": {"caBundle": self.ca},
+            "namespaceSelector": selector(pillion="yes"),
+        }
         return [{"webhooks": [chosen]}]
 
 
 async def rule_of(cluster: FakeCluster, name: str = "web") -> str:
-    found = await why_not.explained(
+    return (await explanation_of(cluster, name)).rule
+
+
+async def explanation_of(cluster: FakeCluster, name: str = "web") -> Explanation:
+    return await why_not.explained(
         cluster,  # type: ignore[arg-type]
         namespace="shop",
         pod=name,
         operator_namespace="pillion-system",
     )
-    return found.rule
 
 
 async def test_the_whole_cluster_is_asked() -> None:
     assert await rule_of(FakeCluster()) == "NamespaceNotSelected"
 
 
+async def test_a_webhook_that_cannot_be_verified_is_told() -> None:
+    cluster = FakeCluster()
+    cluster.ca = ""
+    found = await explanation_of(cluster)
+    assert (found.rule, found.unchecked) == ("NoCABundle", ())
+    assert "its caBundle is empty" in found.message
+
+
 async def test_a_user_of_one_namespace_gets_the_rest_of_the_rules() -> None:
-    assert await rule_of(FakeCluster(reads_all=False)) == "Missed"
+    found = await explanation_of(FakeCluster(reads_all=False))
+    assert found.rule == "Missed"
+    assert [one.partition(":")[0] for one in found.unchecked] == ["namespaces"]
+    told = why_not.shown(found, namespace="shop", pod="web", output="text")
+    assert "\nNot checked, since you may not read namespaces: whether the webhook selects" in told
 
 
 async def test_a_pod_that_is_not_there_is_named() -> None:
@@ -76,6 +96,7 @@ def test_the_answer_is_text_or_json() -> None:
         "rule": "HostNetwork",
         "message": "It is.",
         "remedy": "Do not.",
+        "notChecked": [],
     }
     has = Explanation(rule="HasOne", message="It has.")
     assert why_not.shown(has, **where, output="text").splitlines() == [
@@ -97,6 +118,6 @@ def test_the_manual_lists_every_rule() -> None:
     listed = {rule for row in table("injection.md", "rule") for rule in codes(row[0])}
     assert listed == {
         *("ExcludedNamespace", "OptedOut", "BadName", "Gateway", "NotSelected", "SparkDriver"),
-        *("HostNetwork", "Windows", "Mirror", "NoWebhook", "NamespaceNotSelected"),
-        *("OlderThanService", "Missed"),
+        *("HostNetwork", "Windows", "Mirror", "NoWebhook", "NoCABundle"),
+        *("NamespaceNotSelected", "OlderThanService", "Missed"),
     }

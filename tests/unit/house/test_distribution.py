@@ -42,10 +42,13 @@ def test_nothing_but_the_rooms_is_shipped(wheel: zipfile.ZipFile) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == set(packages())
 
 
-def test_there_is_one_command(wheel: zipfile.ZipFile) -> None:
+def test_there_is_one_command_which_is_a_plug_in_of_kubectl_too(wheel: zipfile.ZipFile) -> None:
     (entry_points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert wheel.read(entry_points).decode() == (
-        "[console_scripts]\npillion = pillion_cli.main:main\n"
+        "[console_scripts]\n"
+        "kubectl-pillion = pillion_cli.main:main\n"
+        "kubectl_complete-pillion = pillion_cli.kubectl:main\n"
+        "pillion = pillion_cli.main:main\n"
     )
 
 

@@ -1,15 +1,19 @@
 """Intake over HTTP, with scripted doubles behind it."""
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator, Sequence
+from typing import NoReturn
 
 import pytest
 
 from pillion_sidecar.config.schema.service import Acknowledgement
+from pillion_sidecar.history.faults import FaultList
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target
 from pillion_sidecar.intake import bodies
 from pillion_sidecar.intake.limits import IntakeLimits
+from pillion_sidecar.reliability.kept_receipts import KeptReceipts
 from pillion_sidecar.trace_context import TraceContext
 from support.intake import Door, alert, lines, target
 
@@ -341,6 +345,21 @@ async def test_parameters_that_a_question_does_not_take_are_refused(
     async with Door().open() as door, door.session.request(method, f"{door.url}{path}") as answer:
         assert answer.status == 400
         assert says in (await answer.json())["reason"]
+
+
+async def test_a_history_that_cannot_be_read_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with Door().open() as door:
+        monkeypatch.setattr(FaultList, "after", fail)
+        monkeypatch.setattr(KeptReceipts, "find", fail)
+        for path in ("/v1/faults?publisher=p", "/v1/receipts/another"):
+            status, document = await door.get(path)
+            assert status == 503
+            assert document["reason"] == "the history cannot be read: Input/output error"
 
 
 async def test_before_configuration_and_after_closing_publishers_are_told_to_come_again() -> None:

@@ -1,9 +1,10 @@
 """What an administrator sees and does (S0.12)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import errno
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from aiohttp import web
@@ -427,3 +428,31 @@ async def test_a_limited_queue_says_whether_the_limit_delays_it(
     assert unlimited["rateLimit"] is None
     expected = None if due is None else str(Moment(fake_time.time() + due))
     assert shown["nextAttemptTime"] == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/outcomes"),
+        ("GET", "/v1/outcomes?latest=true"),
+        ("GET", "/v1/discards"),
+        ("POST", "/v1/outcomes/redrive"),
+    ],
+)
+async def test_a_history_that_cannot_be_read_is_no_defect(
+    fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    def fail(*_: object, **__: object) -> Callable[[], NoReturn]:
+        def read() -> NoReturn:
+            raise OSError(errno.EIO, "Input/output error")
+
+        return read
+
+    history = History(clock=fake_time, timers=fake_time)
+    for name in ("page", "last_page", "latest"):
+        monkeypatch.setattr(history, name, fail)
+    async with _client(fake_time, history=history) as client:
+        answer = await client.request(method, path)
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        reason = (await answer.json())["reason"]
+    assert reason == "the history cannot be read: Input/output error"

@@ -133,7 +133,7 @@ def test_every_address_in_its_files_is_relative() -> None:
     assert set(_parsed().urls) == {"#main", "#/", "data:,", "console.css", "console.js"}
     script = SCRIPT.read_text(encoding="utf-8")
     asked = set(re.findall(r"""(?:ask|outcomes|post)\(["`]([^"`$]+)""", script))
-    assert asked == {"v1/queues", "v1/outcomes", "v1/outcomes/redrive"}
+    assert asked == {"v1/queues", "v1/outcomes", "v1/outcomes/redrive", "v1/pending"}
     for text in (script, STYLE.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8")):
         assert re.findall(r"(?:https?:|wss?:|url\(|@import|[\"'(=]//)[^\s]*", text) == []
 

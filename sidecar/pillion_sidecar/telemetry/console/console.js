@@ -403,6 +403,13 @@ const way = new Rows("way",
         one.deadLetter && `dead letter of ${shown(one.deadLetter)}`),
       shown(one.source), clockTime(one.acceptedTime), String(one.attempts ?? 0), null];
   });
+const waits = new Rows("waits",
+  (one) => [linkTo("destination", one.destination), null, null, null, null],
+  (row, one) => {
+    const place = one.inFlight ? "under way" : one.ahead ? `${whole(one.ahead)} before it` : "the first";
+    return [null, joined("; ", place, one.group && `group ${shown(one.group)}`), shown(one.source),
+      clockTime(one.acceptedTime), String(one.attempts ?? 0)];
+  });
 
 // The outcomes of one selection, by number.
 class Trail {
@@ -544,20 +551,39 @@ function paintDestination({ queue, trail }) {
 
 async function loadFound(view) {
   view.trail ??= new Trail({ identifier: view.name });
+  // First what waits: what is settled meanwhile is among the outcomes then.
+  await loadPending(view);
   await view.trail.refresh(view.trail.loadNext);
-  return view.trail;
+  return view;
 }
 
-function paintFound(trail) {
+async function loadPending(view) {
+  try {
+    view.waiting = (await ask("v1/pending", { identifier: view.name })).document;
+  } catch (error) {
+    // Others search already: what was found stays.
+    if (!(error instanceof Refused)) throw error;
+  }
+}
+
+function waitingOf({ pending, unread } = { pending: [], unread: 0 }) {
+  return joined(" ", pending.length && `Waits at ${plural(pending.length, "place")}.`,
+    unread && `${whole(unread)} of those that wait were not looked at.`);
+}
+
+function paintFound({ trail, waiting }) {
   const found = [...trail.found.values()], { more } = trail, name = shown(trail.query.identifier);
   const count = (result) => found.filter((one) => one.result === result).length;
   const results = ["delivered", "discarded", "relayed", "handed-over", "redriven"]
     .filter(count).map((result) => `${whole(count(result))} ${result}`);
   tell($("sought"), name);
-  tell($("summary"), found.length ? `${plural(found.length, "outcome")}${more ? ", and more" : ""}: ${results.join(", ")}.`
-    : "No outcome has this identifier. The indication may still wait in a queue, or has left the history.");
+  const settled = found.length ? `${plural(found.length, "outcome")}${more ? ", and more" : ""}: ${results.join(", ")}.`
+    : waiting?.pending.length ? "No outcome yet."
+      : "No outcome has this identifier, and nothing that waits. The indication may have left the history.";
+  tell($("summary"), joined(" ", waitingOf(waiting), settled));
   set($("summary"), "data-state", count("discarded") ? "failing" : "ok");
   document.title = `${name} – Pillion`;
+  waits.show(waiting?.pending ?? [], (one) => `${one.destination} ${one.subscription} ${one.source} ${one.acceptedTime}`);
   way.show(found, numberOf);
 }
 
@@ -719,7 +745,7 @@ function route(event) {
   view.scrolled = scrollY;
   const before = view;
   view = next;
-  for (const rows of [attempts, discards, latest, way]) rows.clear();
+  for (const rows of [attempts, discards, latest, waits, way]) rows.clear();
   say("");
   const { section, heading } = VIEWS[view.kind];
   for (const one of Object.values(VIEWS)) $(one.section).hidden = true;

@@ -19,7 +19,10 @@ def configuration(namespace_selector: Any = None, *, namespace: str = "ops") -> 
             {"name": "other.example.org"},
             {
                 "name": "inject.pillion.dev",
-                "clientConfig": {"service": {"name": "x", "namespace": namespace}},
+                "clientConfig": {
+                    "service": {"name": "x", "namespace": namespace},
+                    "caBundle": "Q0E=",
+                },
                 "namespaceSelector": namespace_selector,
             },
         ]
