@@ -4,7 +4,6 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -70,7 +69,7 @@ class RecordedSpan:
             for name, value in attributes.items()
         }
         # Requests name this span: it is the context in which their messages are created.
-        self._span = self._provider.get_tracer("pillion", version("pillion")).start_span(
+        self._span = self._provider.get_tracer("pillion").start_span(
             "send", _context(given.get(PARENT)), SpanKind.PRODUCER, {**_SEND, **shown}
         )
         context = self._span.get_span_context()
@@ -87,9 +86,8 @@ class RecordedSpan:
 
 
 def _resource() -> Resource:
-    own = {"service.version": version("pillion")}
     named = OTELResourceDetector().detect().attributes
-    return Resource.create(own if SERVICE_NAME in named else {**own, SERVICE_NAME: "spark"})
+    return Resource.create({} if SERVICE_NAME in named else {SERVICE_NAME: "spark"})
 
 
 def _context(parent: str | None) -> Context:

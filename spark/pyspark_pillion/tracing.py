@@ -153,7 +153,7 @@ def _begin(
                 )
             except ImportError:
                 problem = 'install the extra otel (pip install "pillion[spark,otel]")'
-            except (RuntimeError, ValueError) as error:
+            except (OSError, RuntimeError, ValueError) as error:
                 problem = str(error)[:256]
     if problem:
         log.warning("no spans are recorded: %s", problem)
