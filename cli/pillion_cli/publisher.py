@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
 from pillion_cli.exits import Exit
 from pillion_cli.indications import Batch, Item, Kind
+from pillion_sidecar.trace_context import TraceContext, header_fields
 from pillion_sidecar.wire.submission import RefusedLine, SubmissionAnswer, read_submission
 
 QUOTED_REFUSALS = 10
@@ -114,6 +115,8 @@ class PublishOptions:
     timeout: float = 60.0
     #: Whether the deliverer is polled later for the outcome.
     follows: bool = False
+    #: The trace that the lines belong to.
+    trace: TraceContext | None = None
 
 
 class Watch(Protocol):
@@ -245,6 +248,8 @@ class Publisher:
         headers["Content-Type"] = batch.kind.value
         if options.publisher is not None:
             headers["Pillion-Publisher"] = options.publisher
+        if options.trace is not None:
+            headers |= header_fields(options.trace)
         query: dict[str, object] = {"ack": options.ack, "source": options.source}
         if options.ack != "accepted":
             query["timeout"] = f"{options.timeout:g}"

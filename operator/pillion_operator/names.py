@@ -64,6 +64,8 @@ PLUGINS_VOLUME = "pillion-plugins"
 PLUGINS_PATH = "/etc/pillion/plugins"
 #: The environment variable in which a plug-in finds its socket.
 PLUGIN_SOCKET = "PILLION_PLUGIN_SOCKET"
+#: The environment variable of a deliverer that records spans, for their resource.
+POD_NAME = "PILLION_POD_NAME"
 
 #: The type of the Secrets with a rendered configuration, and what their credentials label says.
 CONFIGURATION_TYPE = "pillion.dev/configuration"

@@ -40,14 +40,18 @@ def trace_of(parents: Sequence[str], states: Sequence[str]) -> TraceContext | No
     return read_trace(parents[0], ",".join(states)) if len(parents) == 1 else None
 
 
+def header_fields(trace: TraceContext) -> dict[str, str]:
+    fields = {PARENT: trace.parent}
+    if trace.state:
+        fields[STATE] = trace.state
+    return fields
+
+
 def header_lines(trace: TraceContext | None) -> bytes:
     """Return header lines, each with its CRLF."""
     if trace is None:
         return b""
-    lines = f"{PARENT}: {trace.parent}\r\n"
-    if trace.state:
-        lines += f"{STATE}: {trace.state}\r\n"
-    return lines.encode("ascii")
+    return "".join(f"{name}: {value}\r\n" for name, value in header_fields(trace).items()).encode()
 
 
 def event_attributes(trace: TraceContext) -> bytes:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pyspark_pillion.deliverer import Access, Address
 from pyspark_pillion.errors import ConfigurationError
+from pyspark_pillion.tracing import parse_parent, parse_state
 
 DEFAULT_URL = "http://127.0.0.1:8288"
 
@@ -241,6 +242,21 @@ class Options:
         _absolute,
         "file on the driver to which each commit appends its counts, as one line of JSON",
     )
+    traceparent: str | None = _option(
+        "traceparent",
+        None,
+        parse_parent,
+        "span whose trace the rows belong to (W3C Trace Context)",
+        shown="for a batch of `publish()` the driver's current OpenTelemetry span, else"
+        " `TRACEPARENT` in the driver's environment",
+    )
+    tracestate: str | None = _option(
+        "tracestate",
+        None,
+        parse_state,
+        "state of the trace in `traceparent`",
+        shown="that of the default of `traceparent`, else none",
+    )
 
     @property
     def access(self) -> Access:
@@ -299,6 +315,8 @@ def _together(values: Mapping[str, Any], *, named: set[str]) -> list[str]:
     rejects = values.get("on_invalid") == "rejects"
     if rejects and "rejectspath" not in named:
         problems.append("option onInvalid is 'rejects': say where with option rejectsPath")
+    if "tracestate" in named and "traceparent" not in named:
+        problems.append("option tracestate is given: set option traceparent to its trace as well")
     if "rejectspath" in named and not rejects:
         problems.append("option rejectsPath is given: set option onInvalid to 'rejects' as well")
     return problems

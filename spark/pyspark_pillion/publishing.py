@@ -24,6 +24,7 @@ from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.lines import ENVELOPE
 from pyspark_pillion.options import parse_options
 from pyspark_pillion.source import FORMAT, register
+from pyspark_pillion.tracing import PARENT, STATE, current_span
 
 #: A column, or a plain value that is the same in every row. Text is a value.
 Value: TypeAlias = Column | str | int | float | bool | datetime.datetime | list[str] | None
@@ -79,6 +80,9 @@ def publish(
     later is Spark's own exception, quoting the PublishError of the task.
     """
     given = dict(options or {}) | {"source": source} | ({"url": url} if url is not None else {})
+    if not (df.isStreaming or {PARENT, STATE} & {name.lower() for name in given}):
+        # A stream outlives the span that starts it.
+        given |= current_span()
     problems = _option_problems(given)
     if output_mode not in ("append", "update"):
         problems.append(f"output_mode is {output_mode!r}: choose append or update")

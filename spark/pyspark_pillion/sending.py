@@ -244,7 +244,9 @@ class Sender:
         publisher: str,
         rejects: Rejects,
         pace: Pace,
+        trace: Mapping[str, str] | None = None,
     ) -> None:
+        """``trace``: header fields of each request."""
         self.counts = Counts()
         self._deliverer = deliverer
         self._options = options
@@ -256,7 +258,11 @@ class Sender:
         if options.ack != "accepted":
             # Shorter than this side's own timeout.
             self._query["timeout"] = f"{options.timeout / 2:g}"
-        self._headers = {"Content-Type": "application/x-ndjson", "Pillion-Publisher": publisher}
+        self._headers = {
+            "Content-Type": "application/x-ndjson",
+            "Pillion-Publisher": publisher,
+            **(trace or {}),
+        }
         #: The deliverer's instance of this publisher, which each later request names.
         self._instance = ""
         #: The last connection on which a deliverer without instances remembered this publisher.

@@ -6,7 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.lines import Bounds, Lines, line_column, requests, structured_lines, text_lines
 from pyspark_pillion.options import Options, parse_options
 from pyspark_pillion.sending import Counts, FailOnInvalid, Rejects, RejectsFile, Sender, SystemPace
+from pyspark_pillion.tracing import Trace, task_span, trace_of
 
 FORMAT = "pillion"
 
@@ -67,6 +68,7 @@ class Job:
     line_column: str | None
     #: The same for all partitions and attempts.
     save: str
+    trace: Trace = field(default_factory=Trace)
 
 
 def _job(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Job:
@@ -86,7 +88,8 @@ def _job(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
         problems += column_problems(schema, class_name=class_name, columns=columns)
     if problems or parsed is None:
         raise ConfigurationError(problems)
-    return Job(parsed, line_column(schema.fieldNames()), uuid.uuid4().hex)
+    trace = trace_of(parsed.traceparent, parsed.tracestate, environ=os.environ)
+    return Job(parsed, line_column(schema.fieldNames()), uuid.uuid4().hex, trace)
 
 
 class _Writer:
@@ -125,18 +128,31 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
     deliverer = Deliverer(address, timeout=options.timeout, access=options.access)
     attempt = Attempt.current(job)
     rejects = _rejects(options, attempt)
-    sender = Sender(
-        deliverer, options=options, publisher=attempt.publisher, rejects=rejects, pace=SystemPace()
-    )
-    bounds = Bounds(rows=options.batch_size, size=options.batch_bytes)
-    try:
-        for lines in requests(map(_reader(job), batches), bounds=bounds, invalid=rejects.add):
-            sender.send(lines)
-        sender.flush()
-        rejects.keep()
-    finally:
-        deliverer.close()
-        rejects.drop()
+    attributes: dict[str, str | int] = {
+        "messaging.client.id": attempt.publisher,
+        "messaging.pillion.source": options.source,
+        "server.address": address.host,
+        "server.port": address.port,
+    }
+    with task_span(job.trace, environ=os.environ, attributes=attributes) as span:
+        sender = Sender(
+            deliverer,
+            options=options,
+            publisher=attempt.publisher,
+            rejects=rejects,
+            pace=SystemPace(),
+            trace=span.headers,
+        )
+        bounds = Bounds(rows=options.batch_size, size=options.batch_bytes)
+        try:
+            for lines in requests(map(_reader(job), batches), bounds=bounds, invalid=rejects.add):
+                sender.send(lines)
+            sender.flush()
+            rejects.keep()
+        finally:
+            span.rows = sender.counts.taken
+            deliverer.close()
+            rejects.drop()
     return TaskCounts(sender.finish())
 
 

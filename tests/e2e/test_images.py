@@ -47,8 +47,6 @@ for room in ("pillion_cim", "pillion_sidecar", "pillion_operator", "pillion_cli"
     package = importlib.import_module(room)
     found = pkgutil.walk_packages(package.__path__, f"{room}.")
     names += [one.name for one in found if not one.name.endswith("__main__")]
-# It needs the extra otel, which the image goes without.
-names.remove("pillion_sidecar.telemetry.spans")
 for name in names:
     importlib.import_module(name)
 print(len(names))

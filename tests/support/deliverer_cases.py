@@ -47,6 +47,11 @@ def _plugin(path: str, says: str, refused: JSON, mended: JSON) -> Case:
     return _deliverer(f"plugins[0].{path}", says, listed(refused), listed(mended))
 
 
+def _tracing(says: str, refused: str, mended: str) -> Case:
+    given, instead = ({"tracing": {"endpoint": one}} for one in (refused, mended))
+    return _deliverer("tracing.endpoint", says, given, instead)
+
+
 _GATEWAY = {"mode": "Gateway"}
 _PAGER = {"plugins": [{"name": "pager", "image": "pager:1"}]}
 _SELECTS = {"podSelector": {"matchLabels": {"app": "web"}}}
@@ -175,4 +180,11 @@ DELIVERER_CASES = (
         {"storage": {"sizeLimit": 10_485_759}},
         {"storage": {"sizeLimit": 10_485_760}},
     ),
+    _tracing("holds a character", "http://host/a b", "http://host/a"),
+    _tracing("does not begin with", "collector:4318", "http://collector:4318"),
+    _tracing("holds a user name", "http://user:pw@host:4318", "http://host:4318"),
+    _tracing("holds a fragment", "http://host#x", "http://host"),
+    _tracing("names no host", "https://:4318/", "https://[fd00::1]:4318/"),
+    _tracing("names a port", "http://host:65536", "http://host:65535"),
+    _tracing("holds a query", "http://host?token=x", "http://host/collector"),
 )

@@ -30,6 +30,7 @@ from pillion_cli.publisher import (
 )
 from pillion_cli.servers import connected
 from pillion_sidecar.config.problems import escape_controls
+from pillion_sidecar.trace_context import MOST_STATE, TraceContext, read_trace
 
 HELP = """
 Send indications to a deliverer and report the outcome.
@@ -44,6 +45,9 @@ lines are counted, and the first ones are printed.
 With --group the lines are one message group, numbered from 0, and the last line is marked (so the
 input is read one batch ahead). After each batch the command polls the deliverer for discards of the
 group; the first fault ends the group, and no further line is sent.
+
+The indications belong to the trace in --traceparent, or in the environment variables TRACEPARENT
+and TRACESTATE, as otel-cli and CI systems set them. Listeners get it.
 
 examples:
   pillion publish alerts.ndjson
@@ -60,6 +64,8 @@ a part is unknown because the deliverer was restarted; 1 nothing accepted or no 
 command line.
 """
 
+#: The trace of whoever runs the command.
+TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 NETWORK_SECONDS = 10.0
 LARGEST_BATCH = 100_000
 
@@ -70,6 +76,25 @@ def publisher_id(text: str) -> str:
     """Raises ArgumentTypeError for what a header cannot carry."""
     if not (text.isascii() and text.isprintable()):
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not printable ASCII")
+    return text
+
+
+def trace_parent(text: str) -> str:
+    """Raises ArgumentTypeError."""
+    if read_trace(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text[:80]!r} is not a traceparent; write 00-TRACE-SPAN-FLAGS with 32, 16 and 2 "
+            "hexadecimal digits in small letters (W3C Trace Context)"
+        )
+    return text
+
+
+def trace_state(text: str) -> str:
+    """Raises ArgumentTypeError."""
+    if len(text) > MOST_STATE or not (text.isascii() and text.isprintable()):
+        raise argparse.ArgumentTypeError(
+            f"{text[:80]!r} is not at most {MOST_STATE} printable ASCII characters"
+        )
     return text
 
 
@@ -116,6 +141,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _SECONDS,
     )
     options.value(
+        "--traceparent TRACEPARENT", "trace of the indications [$TRACEPARENT]", trace_parent
+    )
+    options.value(
+        "--tracestate TRACESTATE",
+        "state of the trace in --traceparent [with $TRACEPARENT: $TRACESTATE]",
+        trace_state,
+    )
+    options.value(
         "--content-type TYPE", "format of FILE [by its suffix: .ndjson, .jsonl, .json, .xml]"
     )
     add_output_argument(parser)
@@ -129,6 +162,7 @@ def run(args: argparse.Namespace) -> int:
         publisher=named,
         timeout=args.timeout,
         follows=bool(args.flush or args.group),
+        trace=_trace(args),
     )
     group = _group(args)
     kind = kind_of(args.file, args.content_type)
@@ -176,6 +210,23 @@ def _group(args: argparse.Namespace) -> SenderGroup | None:
         expires=None if args.group_expires is None else time.time() + args.group_expires,
         max_idle_seconds=args.group_max_idle,
     )
+
+
+def _trace(args: argparse.Namespace) -> TraceContext | None:
+    if args.traceparent is not None:
+        return read_trace(args.traceparent, args.tracestate or "")
+    if args.tracestate is not None:
+        raise CommandError("--tracestate needs --traceparent TRACEPARENT", code=Exit.USAGE)
+    given = os.environ.get(TRACE_VARIABLES[0], "")
+    trace = read_trace(given, os.environ.get(TRACE_VARIABLES[1], ""))
+    if given and trace is None:
+        # Another program has set it: a trace is never a reason to publish nothing.
+        shown = escape_controls(given[:80])
+        print(
+            f"pillion publish: {TRACE_VARIABLES[0]} is ignored: {shown!r} is not a traceparent",
+            file=sys.stderr,
+        )
+    return trace
 
 
 @contextmanager

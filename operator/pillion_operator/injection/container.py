@@ -1,6 +1,6 @@
 """The deliverer's container and volumes, for a sidecar and a gateway."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pillion_operator.certificates.authority import CERTIFICATE, KEY
@@ -16,6 +16,7 @@ from pillion_operator.names import (
     PLUGIN_SOCKET,
     PLUGINS_PATH,
     PLUGINS_VOLUME,
+    POD_NAME,
     TLS_PATH,
     TLS_VOLUME,
     TOKEN,
@@ -88,6 +89,10 @@ def deliverer_container(
     }
     if defaults.image_pull_policy is not None:
         container["imagePullPolicy"] = defaults.image_pull_policy
+    if tracing := deliverer.get("tracing"):
+        container["env"] = list(
+            tracing_variables(tracing, service=service, namespace=namespace, gateway=gateway)
+        )
     if plugins:
         container["volumeMounts"].append(_plugins_mount())
     if gateway:
@@ -96,6 +101,33 @@ def deliverer_container(
         # such probe: a late configuration must not take the application's pod out of its Service.
         container["readinessProbe"] = _probe("/readyz", period=5, failures=3)
     return container
+
+
+def tracing_variables(
+    tracing: Object, *, service: str, namespace: str, gateway: bool
+) -> Iterator[dict[str, Any]]:
+    """The environment by which a deliverer records spans. Gateway and sidecar have different names,
+    so that a trace shows both."""
+    # The form in which the API server stores it: anything else would be a permanent difference.
+    name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
+    yield {"name": POD_NAME, "valueFrom": name}
+    resource = {
+        "k8s.namespace.name": namespace,
+        # The kubelet replaces a variable that stands before this one.
+        "k8s.pod.name": f"$({POD_NAME})",
+        "pillion.service": service,
+    }
+    ratio = tracing.get("samplingRatio")
+    variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": tracing["endpoint"],
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_SERVICE_NAME": "pillion-gateway" if gateway else "pillion-sidecar",
+        "OTEL_RESOURCE_ATTRIBUTES": ",".join(f"{key}={value}" for key, value in resource.items()),
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": str(1.0 if ratio is None else float(ratio)),
+    }
+    for variable, value in variables.items():
+        yield {"name": variable, "value": value}
 
 
 def plugins_of(spec: Object) -> Sequence[Object]:

@@ -1,7 +1,6 @@
 """A real OpenTelemetry collector has the spans of a publish, from its request to each attempt."""
 
 import os
-import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,26 +11,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from support.broker_programs import RECEIVERS, free_port, running
 from support.relayhouse import Listener
 from support.resources import alert_filter, destination, service, subscription, write
 from support.running import alerts
 from support.sidecar import Sidecar, sidecar
+from support.traces import COLLECTOR, WITHOUT_COLLECTOR, Collector, collector
 
-COLLECTOR = RECEIVERS.find("collector")
-pytestmark = pytest.mark.skipif(
-    COLLECTOR is None, reason="the OpenTelemetry collector is missing: make receivers builds it"
-)
+pytestmark = pytest.mark.skipif(COLLECTOR is None, reason=WITHOUT_COLLECTOR)
 TRACE_ID, PARENT_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACE = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01", "tracestate": "congo=t61"}
-CONFIGURATION = """
-receivers: {otlp: {protocols: {http: {endpoint: "127.0.0.1:%d"}}}}
-exporters: {debug: {verbosity: detailed, use_internal_logger: false}}
-service:
-  telemetry: {metrics: {level: none}}
-  pipelines: {traces: {receivers: [otlp], exporters: [debug]}}
-"""
-_FIELD = re.compile(r" +(?:-> )?([\w. ]+?) *: (?:(?:Str|Int)\((.*)\)|(.*))")
 
 
 class FailingOnce(Listener):
@@ -44,20 +32,6 @@ class FailingOnce(Listener):
             self.failing = ""
             return web.Response(status=503)
         return await super().take(request)
-
-
-@dataclass
-class Collector:
-    port: int
-    folder: Path
-
-    def spans(self) -> list[dict[str, str]]:
-        """The fields and attributes of all spans that it has."""
-        found: list[dict[str, str]] = []
-        for part in self.folder.joinpath("log").read_text().split("\nSpan #")[1:]:
-            fields = (_FIELD.fullmatch(line) for line in part.partition("\n\n")[0].splitlines())
-            found.append({one[1]: one[2] or one[3] or "" for one in fields if one is not None})
-        return found
 
 
 @dataclass
@@ -76,18 +50,12 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @asynccontextmanager
 async def world(folder: Path, environment: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    port = free_port()
-    (folder / "collector").mkdir()
-    collector = Collector(port, folder / "collector")
-    file = collector.folder / "collector.yaml"
-    file.write_text(CONFIGURATION % port)
-    environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     environment.setenv("OTEL_SERVICE_NAME", "plant")
     listener = FailingOnce()
     app = web.Application()
     app.router.add_post("/{name}", listener.take)
-    command = [str(COLLECTOR), "--config", str(file)]
-    async with TestServer(app) as server, running(command, port=port, folder=collector.folder):
+    async with TestServer(app) as server, collector(folder / "collector") as collecting:
+        environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collecting.url)
         listener.url = str(server.make_url("/"))
         resources = folder / "resources"
         resources.mkdir()
@@ -98,7 +66,7 @@ async def world(folder: Path, environment: pytest.MonkeyPatch) -> AsyncIterator[
             made = destination(name, destination=f"{listener.url}{name}", **given)
             documents += [made, subscription(f"alerts-to-{name}", name)]
         write(resources, *documents)
-        made_world = World(collector, listener)
+        made_world = World(collecting, listener)
         options = ("--journal", str(folder / "journal"))
         async with sidecar(resources, *options) as made_world.sidecar:
             assert made_world.sidecar.intake, made_world.sidecar.said
@@ -122,7 +90,7 @@ async def test_it_has_the_tree_of_a_publish(
     async with world(tmp_path, environment) as made:
         await publish(made, **TRACE)
         spans = made.collector.spans()
-        assert "service.name: Str(plant)" in (made.collector.folder / "log").read_text()
+        assert {span["service.name"] for span in spans} == {"plant"}
     assert {span["Trace ID"] for span in spans} == {TRACE_ID}
     (accept,) = [span for span in spans if span["Name"] == "accept"]
     (commit,) = [span for span in spans if span["Name"] == "commit"]

@@ -34,7 +34,8 @@ ALLOWED = {
         # Of the extra otel; see test_a_sidecar_loads_no_library_of_an_extra.
         "opentelemetry",
     },
-    "pyspark_pillion": {"pyspark", "py4j", "pyarrow"},
+    # OpenTelemetry is of the extra otel; see test_a_task_loads_no_opentelemetry.
+    "pyspark_pillion": {"pyspark", "py4j", "pyarrow", "opentelemetry"},
     "pillion_operator": {
         "pillion_cim",
         "pillion_sidecar",
@@ -211,6 +212,11 @@ def test_a_sidecar_loads_no_library_of_an_extra() -> None:
     libraries = {protocol.library for protocol in load_protocols().values()} - {""}
     loaded = {name.split(".")[0] for name in imported_along_with(["pillion_sidecar.app"])}
     assert loaded.isdisjoint(libraries | {"opentelemetry"})
+
+
+def test_a_task_loads_no_opentelemetry() -> None:
+    loaded = {name.split(".")[0] for name in imported_along_with(["pyspark_pillion"])}
+    assert "opentelemetry" not in loaded
 
 
 def test_the_command_loads_a_room_only_when_its_subcommand_runs() -> None:

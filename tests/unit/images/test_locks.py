@@ -17,8 +17,8 @@ from support.house import ROOT
 
 REMEDY = "run tools/lock-images"
 LOCKS = {
-    "images/deliverer/requirements.txt": ("sidecar", "cli", "operator", "protocols"),
-    "images/spark/requirements.txt": ("spark",),
+    "images/deliverer/requirements.txt": ("sidecar", "cli", "operator", "protocols", "otel"),
+    "images/spark/requirements.txt": ("spark", "otel"),
 }
 OTHERS = {
     "images/build-requirements.txt": ("pip", "hatchling", "setuptools", "wheel"),

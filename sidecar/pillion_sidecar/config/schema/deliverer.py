@@ -6,17 +6,20 @@ from typing import Any
 
 from pillion_sidecar.config.schema.common import immutable, object_name, reference
 from pillion_sidecar.config.schema.pods import TEMPLATE, label_selector
+from pillion_sidecar.config.schema.urls import HTTP, url_rules
 from pillion_sidecar.fields import (
     Field,
     Integer,
     JSONObject,
     ListOf,
+    Number,
     Quantity,
     Rule,
     Struct,
     Text,
     amount,
     declared,
+    matching,
     required,
     resource,
     structure,
@@ -130,6 +133,41 @@ PLUGINS = Field(
     "Plug-ins for destinations with protocol Plugin: a container of each pod of the gateway, which "
     "serves the socket in its environment variable PILLION_PLUGIN_SOCKET. A change restarts the "
     "pods one by one. Only with mode Gateway.",
+)
+
+
+_COLLECTOR = Text(
+    min_length=1,
+    max_length=2048,
+    rules=(
+        *url_rules(HTTP, credentials="Remove them: give the collector a receiver that needs none."),
+        matching(
+            "[^?]*",
+            message="holds a query (?), and /v1/traces is appended to it",
+            remedy="Write scheme, host and port, such as http://collector.observability.svc:4318.",
+        ),
+    ),
+)
+TRACING = Field(
+    "tracing",
+    structure(
+        required(
+            "endpoint",
+            _COLLECTOR,
+            "The URL of an OpenTelemetry collector that takes OTLP over HTTP (mostly port 4318, "
+            "not 4317): http://host:port. Spans are sent to its path /v1/traces.",
+        ),
+        Field(
+            "samplingRatio",
+            Number(minimum=0, maximum=1),
+            "The share of traces to record of those that begin at a deliverer: 0.01 is one of a "
+            "hundred. A traceparent of the publisher decides for its own trace.",
+            default=1,
+        ),
+    ),
+    "Where deliverers send the spans of publish requests and attempts. A sidecar has it from the "
+    "creation of its pod on; a change restarts the pods of a gateway one by one.",
+    assumed="no spans are recorded",
 )
 
 
@@ -312,6 +350,7 @@ DELIVERER = structure(
     DelivererSpec,
     TEMPLATE,
     PLUGINS,
+    TRACING,
     rules=_RULES,
     transitions=(
         immutable(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from pillion_cli.main import command_parser, load
 from pillion_operator.injection.container import (
@@ -18,7 +19,9 @@ from pillion_operator.injection.container import (
 )
 from pillion_operator.settings import DelivererDefaults
 from pillion_sidecar import settings
+from pillion_sidecar.clock import SystemClock
 from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.telemetry.tracing import create_spans
 
 DEFAULTS = DelivererDefaults(image="registry.test/pillion:1")
 
@@ -209,3 +212,49 @@ def test_by_default_kubernetes_own_grace_period_is_enough() -> None:
 @pytest.mark.parametrize(("grace", "needed"), [(0, 10), (300, 310)])
 def test_a_pod_needs_hook_delivery_and_margin(grace: int, needed: int) -> None:
     assert termination_grace_seconds({"shutdownGracePeriodSeconds": grace}) == needed
+
+
+COLLECTOR = "http://collector.observability.svc:4318"
+
+
+def environment(made: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in made["env"] if "value" in one}
+
+
+@pytest.mark.parametrize(
+    ("gateway", "name"), [(False, "pillion-sidecar"), (True, "pillion-gateway")]
+)
+def test_tracing_is_the_environment_of_a_deliverer(gateway: bool, name: str) -> None:
+    tracing = {"endpoint": COLLECTOR, "samplingRatio": 0.01}
+    made = container({"deliverer": {"tracing": tracing}}, gateway=gateway)
+    assert environment(made) == {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_SERVICE_NAME": name,
+        "OTEL_RESOURCE_ATTRIBUTES": "k8s.namespace.name=shop,"
+        "k8s.pod.name=$(PILLION_POD_NAME),pillion.service=weather",
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.01",
+    }
+    # The kubelet replaces only variables that stand before.
+    assert made["env"][0] == {
+        "name": "PILLION_POD_NAME",
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+    }
+
+
+def test_the_deliverer_takes_the_environment_of_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = container({"deliverer": {"tracing": {"endpoint": COLLECTOR, "samplingRatio": 0.25}}})
+    for variable, value in environment(made).items():
+        monkeypatch.setenv(variable, value)
+    spans = create_spans(SystemClock())
+    assert spans is not None
+    spans.close()
+    sampler = TracerProvider(shutdown_on_exit=False).sampler
+    assert sampler.get_description().startswith("ParentBased{root:TraceIdRatioBased{0.25}")
+
+
+def test_without_tracing_a_container_is_as_it_was() -> None:
+    for gateway in (False, True):
+        assert "env" not in container({"deliverer": {"replicas": 1}}, gateway=gateway)
+        assert "env" not in container({"deliverer": {"tracing": None}}, gateway=gateway)
