@@ -1,4 +1,4 @@
-"""The story of the manual's page "A listener was down for an afternoon", with its time moved by hand.
+"""The manual's page "A listener was down for an afternoon", with its time moved by hand.
 
 A publisher has six indications a minute for three destinations. The listener of ``siem`` ends at
 13:00, and begins again at 17:00. Its queue has room for 1,000.
@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 from wsgiref.handlers import format_date_time
 
@@ -26,7 +25,7 @@ from pillion_testbed.helm import CHART
 from pillion_testbed.monitoring import PromtoolFailed, promtool
 from support.in_terminal import in_terminal
 from support.resources import JSON
-from support.running import Running, alert, listener, resources, running
+from support.running import MOST_TURNS, Running, alert, listener, resources, running
 
 #: The day of the story, and where it begins.
 DAY = "2026-11-24"
@@ -52,8 +51,8 @@ def at(clock: str) -> float:
 class Listener:
     """It accepts whatever comes, while it runs."""
 
-    def __init__(self) -> None:
-        self.port = 0
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
         #: The identifiers, in order.
         self.arrived: list[str] = []
         self._runner: web.AppRunner | None = None
@@ -150,8 +149,11 @@ class Afternoon:
     async def _looked(self) -> None:
         """Wait until no attempt is under way: the next step finds them all ended."""
         queues = [self.run.queue(name) for name in ("siem", "archive", "tickets")]
-        while any(queue.in_flight for queue in queues):
+        for _ in range(MOST_TURNS):
+            if not any(queue.in_flight for queue in queues):
+                return
             await asyncio.sleep(0)
+        raise TimeoutError("an attempt does not end")
 
 
 def fired(scraped: str, now: float, folder: Path) -> list[JSON]:
@@ -202,10 +204,10 @@ def _read(labels: str) -> JSON:
 
 
 @asynccontextmanager
-async def afternoon(folder: Path) -> AsyncIterator[Afternoon]:
-    """Begin the story."""
+async def afternoon(folder: Path, *, port: int = 0) -> AsyncIterator[Afternoon]:
+    """Begin the story. ``port``: of the listener of ``siem``; 0: a free one."""
     time = FakeTime(epoch=at(BEGIN))
-    siem, others = Listener(), Listener()
+    siem, others = Listener(port), Listener()
     await siem.start()
     await others.start()
     documents = resources(

@@ -1,7 +1,7 @@
 """``python -m support.afternoon_screens``: make the pictures of the page of the afternoon anew.
 
-It wants Chromium and its driver. With ``--width`` it photographs every screen at that width instead,
-to be looked at.
+It wants Chromium and its driver. With ``--width`` it photographs every screen at that width
+instead, to be looked at.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.afternoon import Afternoon, afternoon
+from support.afternoon import SHOWN_PORT, Afternoon, afternoon
 from support.browser import Browser, browser
 from support.house import ROOT
 
@@ -91,7 +91,7 @@ async def shoot_all(story: Afternoon, camera: Camera) -> None:
 
 async def run(into: Path, width: int | None) -> None:
     with tempfile.TemporaryDirectory() as folder, browser() as page:
-        async with afternoon(Path(folder)) as story:
+        async with afternoon(Path(folder), port=SHOWN_PORT) as story:
             console = f"{story.run.deliverer.intake_url}/console"
             await shoot_all(story, Camera(page=page, console=console, into=into, width=width))
 

@@ -7,14 +7,12 @@ deliverer. Ages, times, versions and column widths aside, it has to print what t
 
 import asyncio
 import json
-import os
 import re
 import shlex
 import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
