@@ -36,18 +36,19 @@ class Camera:
     width: int | None
 
     async def shoot(
-        self, name: str, fragment: str = "#/", *, width: int = WIDE, until: str, then: str = ""
+        self, name: str, fragment: str = "#/", *, width: int = WIDE, until: str, press: str = ""
     ) -> None:
-        """Photograph a page once a condition holds, and another one after a script has run."""
-        await asyncio.to_thread(self._shoot, name, fragment, self.width or width, (until, then))
+        """Photograph a page once a condition holds; or the question of a button."""
+        await asyncio.to_thread(self._shoot, name, fragment, self.width or width, (until, press))
 
     def _shoot(self, name: str, fragment: str, width: int, wait: tuple[str, str]) -> None:
-        until, then = wait
+        until, press = wait
         self.page.resize(width, HIGHEST)
         self.page.open(f"{self.console}{fragment}")
         self.page.until(f"{_LIVE} && {until}")
-        if then:
-            self.page.until(then)
+        if press:
+            self.page.run("document.querySelector(arguments[0]).click()", press)
+            self.page.until("document.getElementById('ask').open")
         height = self.page.run("return document.body.scrollHeight")
         clip = {"x": 0, "y": 0, "width": width, "height": min(height, self._highest), "scale": 1}
         shot = self.page.driver.execute_cdp_cmd(
@@ -80,9 +81,7 @@ async def shoot_all(story: Afternoon, camera: Camera) -> None:
         "redrive",
         "#/destination/siem",
         until=discards,
-        then="(document.getElementById('ask').open ||"
-        " document.querySelector('[data-action=redrive]').click(), false) ||"
-        " document.getElementById('ask').open",
+        press="[data-action=redrive]",
     )
     await story.pillion("pillion discarded redrive --destination siem --yes")
     await story.ends()
