@@ -169,7 +169,7 @@ def check_queue(queue: QueueStatus, *, now: float) -> Finding:
     loss = "" if one.loss is None else f"; the first loss is due in {brief(one.loss)}"
     last = queue.last_result
     do = do.replace("NAME", queue.name) or remedy(None if last is None else last.cause)
-    text = f"{one.state}{since}: {one.why}; {depth}{loss}"
+    text = f"{one.state}{since}: {one.why_and_lost}; {depth}{loss}"
     return told(check, text, do or f"pillion test {queue.name} shows why")
 
 

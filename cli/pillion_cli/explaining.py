@@ -190,7 +190,7 @@ def _pending_row(one: PendingLine, known: Known, output: Output) -> Row:
     if queue is not None:
         state, _ = queue
         when = state.next_attempt
-        why = "" if state.state is State.OK else f"{state.state}: {state.why}".rstrip(": ")
+        why = "" if state.state is State.OK else f"{state.state}: {state.why_and_lost}".rstrip(": ")
     place = "an attempt is under way" if one.in_flight else _place(one.ahead)
     details = (place, why, f"for {one.subscription}")
     return Row(

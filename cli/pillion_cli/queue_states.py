@@ -46,6 +46,8 @@ class Judged:
     state: State
     #: In one line; may have what others sent.
     why: str
+    #: What was discarded lately.
+    lost: str
     #: For how long it has been in that state.
     since: float | None
     next_attempt: str
@@ -53,6 +55,10 @@ class Judged:
     loss: float | None
     #: Until it is full.
     full: float | None
+
+    @property
+    def why_and_lost(self) -> str:
+        return "; ".join(filter(None, (self.why, self.lost)))
 
 
 def time_of(
@@ -76,6 +82,7 @@ def judged(queue: QueueStatus, *, now: float) -> Judged:
         queue=queue,
         state=state,
         why="; ".join(filter(None, (why, *_also(queue, state, now, unanswered)))),
+        lost=_lost(queue, now),
         since=since,
         next_attempt=_next(queue, now),
         loss=_seconds_until(queue.first_loss_due_time, now),
@@ -136,11 +143,15 @@ def _also(queue: QueueStatus, state: State, now: float, unanswered: float | None
             yield f"no answer for {brief(unanswered)}"
     if queue.relay_to is not None:
         yield f"relay to {queue.relay_to}"
-    lost = _seconds_since(queue.last_discard_time, now)
-    if lost is not None and lost < LATELY_SECONDS:
-        yield f"{sum(queue.discarded.values()):,} discarded, the last {brief(lost)} ago"
     if queue.held:
         yield f"{queue.held:,} held by message groups"
+
+
+def _lost(queue: QueueStatus, now: float) -> str:
+    last = _seconds_since(queue.last_discard_time, now)
+    if last is None or last >= LATELY_SECONDS:
+        return ""
+    return f"{sum(queue.discarded.values()):,} discarded, the last {brief(last)} ago"
 
 
 def _result(queue: QueueStatus) -> str:

@@ -80,7 +80,7 @@ def _cells(one: Judged, output: Output) -> tuple[Cell, ...]:
         Cell(number(queue.delivered)),
         Cell(number(sum(queue.discarded.values()))),
         Cell(number(queue.high_water)),
-        Cell(one.why),
+        Cell(one.why_and_lost),
     )
 
 
@@ -95,7 +95,7 @@ def _in(seconds: float | None) -> str:
 
 
 def _below(one: Judged, *, with_next: bool = False) -> list[Cell]:
-    """What has no column: why is last, because it may be long."""
+    """What has no column. Why is last, because it may be long; losses have a line of their own."""
     parts = (
         f"first loss {_in(one.loss)}" if one.loss is not None else "",
         _following(one) if with_next else "",
@@ -103,7 +103,9 @@ def _below(one: Judged, *, with_next: bool = False) -> list[Cell]:
         one.why,
     )
     text = "; ".join(filter(None, parts))
-    return [Cell(text, Style.PLAIN if one.state.is_trouble else Style.DIM)] if text else []
+    style = Style.PLAIN if one.state.is_trouble else Style.DIM
+    lost = Cell(one.lost, Style.RED if one.state.is_trouble else Style.DIM)
+    return [cell for cell in (Cell(text, style), lost) if cell.text]
 
 
 def _below_narrow(one: Judged) -> list[Cell]:

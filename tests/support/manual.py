@@ -1,6 +1,9 @@
 """The manual as its reader finds it: pages, the blocks and tables in them."""
 
+import os
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from support.house import ROOT
@@ -10,6 +13,8 @@ DOCS = ROOT / "docs"
 WRITTEN = sorted([ROOT / "README.md", *DOCS.glob("*.md")])
 PAGES = [page for page in WRITTEN if page.name not in ("rows.md", "benchmarks.md")]
 
+#: Set in the environment, it has pages written anew with what their commands print.
+REWRITE = "PILLION_REWRITE_MANUAL"
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -44,3 +49,43 @@ def codes(text: str) -> list[str]:
 def numbers(text: str) -> list[int]:
     """The whole numbers, thousands grouped or not."""
     return [int(found.replace(",", "")) for found in re.findall(r"\d[\d,]*", text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One command of a page, and what the page says that it prints."""
+
+    command: str
+    prints: str
+
+
+def shown_in(block: str) -> Iterator[Shown]:
+    """The commands of a ``console`` block, in order."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, prints = part.partition("\n")
+        yield Shown(command, prints)
+
+
+def shown(page: Path) -> Iterator[Shown]:
+    """The commands of a page, in order."""
+    for block in blocks(page, "console"):
+        yield from shown_in(block)
+
+
+def keep(page: Path, printed: Sequence[Shown]) -> None:
+    """Write the page anew, where the environment asks for it."""
+    if not os.environ.get(REWRITE):
+        return
+    told_of = iter(printed)
+    text = page.read_text(encoding="utf-8")
+    for block in blocks(page, "console"):
+        steps = [next(told_of) for _ in shown_in(block)]
+        told = "".join(f"$ {one.command}\n{lines(one.prints)}" for one in steps)
+        text = text.replace(f"```console\n{block}```", f"```console\n{told}```", 1)
+    page.write_text(text, encoding="utf-8")
+
+
+def lines(printed: str) -> str:
+    """An output as it stands on the page: no blanks at the ends of its lines, and a last line."""
+    text = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
+    return f"{text}\n" if text else ""

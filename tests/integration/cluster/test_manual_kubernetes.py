@@ -7,14 +7,12 @@ deliverer. Ages, times, versions and column widths aside, it has to print what t
 
 import asyncio
 import json
-import os
 import re
 import shlex
 import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,7 +23,7 @@ from cluster.pods import PodRunner
 from pillion_testbed.control_plane import ControlPlane
 from pillion_testbed.kubectl import Kubectl, KubectlFailed
 from support.house import ROOT
-from support.manual import DOCS, blocks
+from support.manual import DOCS, Shown, blocks, keep, shown
 from support.processes import listener_process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -34,7 +32,6 @@ PAGE = DOCS / "kubernetes.md"
 FAILURES = DOCS / "failures.md"
 #: The file that a page makes of a pod.
 POD = "checkout.yaml"
-REWRITE = "PILLION_REWRITE_MANUAL"
 EXAMPLES = "examples/kubernetes/"
 OPERATIONS = "http://operations-listener.observability.svc:5990/"
 ON_CALL = "https://on-call.example.com/events"
@@ -57,22 +54,6 @@ _DIFFERS = (
     (re.compile(r"-{3,}"), "---"),
     (re.compile(r"\s+"), " "),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One command of the page, and what the page says that it prints."""
-
-    command: str
-    prints: str
-
-
-def shown(page: Path) -> Iterator[Shown]:
-    """The commands of a page, in order."""
-    for block in blocks(page, "console"):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, prints = part.partition("\n")
-            yield Shown(command, prints)
 
 
 def told(printed: str) -> str:
@@ -199,22 +180,3 @@ async def injecting(operator: OperatorProcess, admin: Kubectl, *, namespace: str
         f"mutatingwebhookconfiguration/pillion-{operator.namespace}",
         "--for=jsonpath={.webhooks[0].clientConfig.caBundle}",
     )
-
-
-def keep(page: Path, printed: list[Shown]) -> None:
-    """Write the page anew, where the environment asks for it."""
-    if not os.environ.get(REWRITE):
-        return
-    told_of = iter(printed)
-    text = page.read_text(encoding="utf-8")
-    for block in blocks(page, "console"):
-        steps = [next(told_of) for _ in re.findall(r"^\$ ", block, flags=re.MULTILINE)]
-        told = "".join(f"$ {one.command}\n{lines(one.prints)}" for one in steps)
-        text = text.replace(f"```console\n{block}```", f"```console\n{told}```", 1)
-    page.write_text(text, encoding="utf-8")
-
-
-def lines(printed: str) -> str:
-    """An output as it stands on the page: no blanks at the ends of its lines, and a last line."""
-    text = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
-    return f"{text}\n" if text else ""

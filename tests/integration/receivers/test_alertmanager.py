@@ -2,8 +2,6 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +10,14 @@ import pytest
 
 from pillion_sidecar.testing import FakeTime
 from pillion_testbed.helm import CHART
-from support.broker_programs import RECEIVERS, free_port, running
+from support.alertmanager import ALERTMANAGER, WITHOUT_ALERTMANAGER, alertmanager
+from support.broker_programs import free_port
 from support.running import alert, listener, resources
 from support.running import running as deliverer
 
-ALERTMANAGER = RECEIVERS.find("alertmanager")
-pytestmark = pytest.mark.skipif(
-    ALERTMANAGER is None, reason="Alertmanager is missing: make receivers builds it"
-)
+pytestmark = pytest.mark.skipif(ALERTMANAGER is None, reason=WITHOUT_ALERTMANAGER)
 INHIBITIONS = (CHART / "files" / "inhibitions.yaml").read_text()
-CONFIGURATION = "route: {receiver: none}\nreceivers: [{name: none}]\n"
 TEXT = 'Wind: 41 < 60 & "gusty" – ünïcode\\ ${x} {{ .Labels }}\nnext'
-
-
-@asynccontextmanager
-async def alertmanager(place: Path, port: int, *, rules: str = "") -> AsyncIterator[str]:
-    # Beside the resources.
-    folder = place / "alertmanager"
-    folder.mkdir()
-    file = folder / "alertmanager.yml"
-    file.write_text(CONFIGURATION + rules)
-    command = [
-        str(ALERTMANAGER),
-        f"--config.file={file}",
-        f"--storage.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        # One of its own.
-        "--cluster.listen-address=",
-    ]
-    async with running(command, port=port, folder=folder):
-        yield f"http://127.0.0.1:{port}/api/v2/alerts"
 
 
 async def held(url: str) -> dict[str, Any]:

@@ -206,6 +206,17 @@ def test_what_strangers_write_is_text_and_nothing_else(page: Browser, api: Scrip
     assert "taken" not in page.driver.title.split(" ")
 
 
+def test_the_page_of_a_destination_begins_with_what_is_lost(
+    page: Browser, api: ScriptedApi
+) -> None:
+    now = datetime.now(UTC).timestamp()
+    lost = {"last_discard_time": Moment(now - 150), "discarded": {"queue-full": 3}}
+    api.show(failing("siem", first_loss_due_time=Moment(now + 7_260), **lost))
+    _opened(page, api, "#/destination/siem")
+    page.until("document.getElementById('lost').textContent")
+    assert page.text("#lost") == "First loss in 2 h. 3 discarded, the last 2 min ago."
+
+
 @pytest.mark.parametrize("fragment", ["#/destination/%ff", "#/destination/nobody"])
 def test_an_unknown_destination_is_said_to_be_unknown(
     page: Browser, api: ScriptedApi, fragment: str
@@ -375,6 +386,10 @@ def test_each_button_asks_twice_and_says_what_came_of_it_by_keyboard(
             page.press(Keys.ENTER)
             page.until("document.querySelectorAll('#way tbody tr').length === 3")
             assert page.text("#summary") == "3 outcomes: 1 delivered, 1 discarded, 1 redriven."
+            # Nothing is missed any more.
+            assert page.run("return document.getElementById('summary').dataset.state") == "ok"
+            hidden = "return document.querySelector('#way [aria-label^=Redrive]').hidden"
+            assert page.run(hidden)
 
 
 def test_the_content_of_an_indication_is_shown_on_demand_where_it_is_kept(

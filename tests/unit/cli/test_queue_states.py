@@ -72,7 +72,7 @@ def found(queue: QueueStatus) -> Judged:
 )
 def test_the_state_of_a_queue_and_why(queue: QueueStatus, state: State, why: str) -> None:
     one = found(queue)
-    assert (one.state, one.why) == (state, why)
+    assert (one.state, one.why_and_lost) == (state, why)
 
 
 def test_times_are_by_the_deliverers_clock() -> None:

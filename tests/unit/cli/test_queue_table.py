@@ -55,6 +55,15 @@ def test_eighty_columns_show_what_matters_and_the_cause_below() -> None:
     assert len(shown) == 8
 
 
+def test_a_long_cause_does_not_hide_what_was_lost() -> None:
+    lost = {"last_discard_time": Moment(NOW - 90), "discarded": {"queue-full": 440}}
+    output = Output(width=80, height=24, has_colours=False)
+    queue = judged(failing("siem", detail="x" * 200, **lost), now=NOW)
+    shown = list(queue_lines([queue], output, is_wide=False))
+    assert shown[2].endswith("x…")
+    assert shown[3] == "  440 discarded, the last 90 s ago"
+
+
 def test_forty_columns_show_the_times_below() -> None:
     shown = lines(40)
     assert re.split("  +", shown[1]) == ["oncall", "failing", "42.9 K / 1 M"]

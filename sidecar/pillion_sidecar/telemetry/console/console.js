@@ -162,15 +162,15 @@ const total = (counts) => Object.values(counts ?? {}).reduce((sum, count) => sum
 function judge(queue, at) {
   const unanswered = queue.inFlight ? since(queue.lastAttemptTime, at) ?? 0 : 0;
   const [state, why, began] = stateOf(queue, unanswered);
-  const lost = since(queue.lastDiscardTime, at);
+  const last = since(queue.lastDiscardTime, at);
+  const lost = last !== null && last < LATELY
+    ? `${whole(total(queue.discarded))} discarded, the last ${brief(last)} ago` : "";
   const also = joined("; ",
     unanswered >= UNANSWERED && `no answer for ${brief(unanswered)}`,
     queue.relayTo && `relay to ${queue.relayTo}`,
-    lost !== null && lost < LATELY
-      && `${whole(total(queue.discarded))} discarded, the last ${brief(lost)} ago`,
     queue.held && `${whole(queue.held)} held by message groups`);
   return {
-    queue, state, why: shown(why), also: shown(also), trouble: TROUBLE.has(state),
+    queue, state, why: shown(why), also: shown(also), lost, trouble: TROUBLE.has(state),
     since: since(began, at), next: nextOf(queue, at), loss: until(queue.firstLossDueTime, at),
   };
 }
@@ -292,7 +292,7 @@ const overview = new Rows("queues",
     [linkTo("destination", queue.name)], [make("span", { class: "state", "data-text": "" })],
     null, null, [meter("depth"), text()], null, null, null, null,
   ],
-  (one, { queue, state, why, also, since: seconds, next, loss }) => {
+  (one, { queue, state, why, also, lost, since: seconds, next, loss }) => {
     set(one.row, "data-state", state);
     const bar = one.row.querySelector("meter");
     set(bar, "max", String(queue.capacity));
@@ -300,7 +300,7 @@ const overview = new Rows("queues",
     set(bar, "optimum", "0");
     set(bar, "value", String(Math.min(queue.depth, queue.capacity)));
     return [
-      null, state, joined("; ", why, also), seconds === null ? "" : brief(seconds),
+      null, state, joined("; ", lost, why, also), seconds === null ? "" : brief(seconds),
       `${number(queue.depth)} / ${number(queue.capacity)}`,
       queue.acceptedPerSecond == null ? "" : rate(queue.acceptedPerSecond),
       queue.deliveredPerSecond == null ? "" : rate(queue.deliveredPerSecond),
@@ -346,7 +346,7 @@ function paintOverview({ first, queues }) {
     first.revision && `revision ${shown(first.revision)}`));
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const matching = judged.filter((one) => (one.trouble || !$("troubled").checked)
-    && words.every((word) => `${one.queue.name} ${one.state} ${one.why} ${one.also}`.toLowerCase().includes(word)));
+    && words.every((word) => `${one.queue.name} ${one.state} ${one.why} ${one.also} ${one.lost}`.toLowerCase().includes(word)));
   overview.show(matching.slice(0, MOST_ROWS), keyOfQueue);
   tell($("count"), matching.length > MOST_ROWS ? `the worst ${whole(MOST_ROWS)} of ${whole(matching.length)}`
     : matching.length < judged.length ? `${whole(matching.length)} of ${whole(judged.length)}` : "");
@@ -397,7 +397,8 @@ const latest = new Rows("outcomes",
 const way = new Rows("way",
   (one) => [null, linkTo("destination", one.destination), null, null, null, null, outcomeButtons(one)],
   (row, one) => {
-    set(row.row, "data-state", one.result === "discarded" ? "failing" : "ok");
+    set(row.row, "data-state", one.result === "discarded" && !one.isRedriven ? "failing" : "ok");
+    if (one.result === "discarded") row.row.querySelector("button:last-of-type").hidden = one.isRedriven;
     return [clockTime(one.time), null,
       joined("; ", joined(": ", one.result, whyOf(one)), one.redrives && `again, number ${one.redrives}`,
         one.deadLetter && `dead letter of ${shown(one.deadLetter)}`),
@@ -499,13 +500,12 @@ function retryOf(retry) {
   return joined(", ", times, `${RETRY_UNITS(retry.intervalSeconds)} apart`, most);
 }
 
-function factsOf({ queue, since: seconds, next, loss, also }, at) {
+function factsOf({ queue, since: seconds, next, also }, at) {
   const oldest = since(queue.oldestIndicationTime, at);
   const reasons = Object.entries(queue.discarded).map(([reason, count]) => `${whole(count)} ${reason}`);
   return {
     Since: seconds === null ? "" : brief(seconds),
     "Next try": next,
-    "First loss": inTime(loss),
     Full: inTime(until(queue.fullTime, at)),
     Depth: `${whole(queue.depth)} of ${whole(queue.capacity)}`,
     Oldest: oldest === null ? "" : brief(oldest),
@@ -538,6 +538,8 @@ function paintDestination({ queue, trail }) {
   tell($("state"), judged.trouble ? headline([judged])
     : joined(": ", `${judged.state === "ok" ? "No trouble" : judged.state}`, judged.why) + ".");
   set($("state"), "data-state", judged.state);
+  const { loss, lost } = judged;
+  tell($("lost"), joined(" ", loss !== null && `First loss ${inTime(loss)}.`, lost && `${lost}.`));
   document.title = `${shown(queue.name)} ${judged.state} – Pillion`;
   paintFacts(factsOf(judged, at));
   const slowest = Math.max(...queue.attempts.map(({ seconds }) => seconds));
@@ -572,16 +574,18 @@ function waitingOf({ pending, unread } = { pending: [], unread: 0 }) {
 }
 
 function paintFound({ trail, waiting }) {
-  const found = [...trail.found.values()], { more } = trail, name = shown(trail.query.identifier);
+  const found = [...trail.found.values()].map((one) => ({ ...one, isRedriven: trail.redriven.has(one.number) }));
+  const { more } = trail, name = shown(trail.query.identifier);
   const count = (result) => found.filter((one) => one.result === result).length;
   const results = ["delivered", "discarded", "relayed", "handed-over", "redriven"]
     .filter(count).map((result) => `${whole(count(result))} ${result}`);
+  const isMissed = found.some((one) => one.result === "discarded" && !one.isRedriven);
   tell($("sought"), name);
   const settled = found.length ? `${plural(found.length, "outcome")}${more ? ", and more" : ""}: ${results.join(", ")}.`
     : waiting?.pending.length ? "No outcome yet."
       : "No outcome has this identifier, and nothing that waits. The indication may have left the history.";
   tell($("summary"), joined(" ", waitingOf(waiting), settled));
-  set($("summary"), "data-state", count("discarded") ? "failing" : "ok");
+  set($("summary"), "data-state", isMissed ? "failing" : "ok");
   document.title = `${name} – Pillion`;
   waits.show(waiting?.pending ?? [], (one) => `${one.destination} ${one.subscription} ${one.source} ${one.acceptedTime}`);
   way.show(found, numberOf);
@@ -752,6 +756,7 @@ function route(event) {
   if (heading) {
     tell($(heading), shown(view.name));
     for (const id of ["state", "summary"]) tell($(id), "Loading");
+    tell($("lost"), "");
     $("facts").replaceChildren();
     $(section).hidden = false;
   }
