@@ -6,15 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pillion_rules.durations import PATTERN, parse_duration
 from pillion_rules.errors import nearest, shown
 from pillion_rules.names import levels, value_map
 from pillion_rules.templates import LONGEST_MESSAGE, TemplateError, parse_template
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 #: Maximum entries of a list or an object in a rule.
 MOST_ENTRIES = 16
@@ -57,7 +54,7 @@ def about(
     return {"declared": Declared(kind, text, default, is_planned)}
 
 
-def declared(rule_class: type["DataclassInstance"]) -> Iterator[tuple[str, Declared, bool]]:
+def declared(rule_class: type[Any]) -> Iterator[tuple[str, Declared, bool]]:
     """Each field: name, declaration, whether it is required."""
     for one in dataclasses.fields(rule_class):
         if one.init:

@@ -247,7 +247,6 @@ class _Machine:
         if self.state.alert is not None:
             self._clear(at, reason=Reason.FORGOTTEN)
         self.state.last = self.state.waiting = None
-        self.state.values = {}
 
     # ------------------------------------------------------------------ transitions
 

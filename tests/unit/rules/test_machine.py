@@ -81,6 +81,20 @@ def test_a_clear_at_the_time_of_a_repeat_comes_before_it() -> None:
     assert told(steps(edited, read((0, MAJOR), (1, CLEAR)), 11))[1:] == [("cleared", "Major", 10)]
 
 
+def test_a_severity_ends_the_time_of_keep_and_a_clear_reading_does_not_begin_it_again() -> None:
+    one = rule(keep="5 minutes")
+    back = steps(one, read((0, MAJOR), (1, CLEAR), (4, MAJOR), (7, CLEAR)), 11)
+    assert told(back) == [("raised", "Major", 0)]
+    clear = steps(one, read((0, MAJOR), (1, CLEAR), (4, CLEAR), (5, None)), 11)
+    assert told(clear) == [("raised", "Major", 0), ("cleared", "Major", 6)]
+
+
+def test_a_clear_reading_counts_before_one_with_neither_at_the_same_time() -> None:
+    for given in ((2, None), (2, CLEAR)), ((2, CLEAR), (2, None)):
+        found = steps(rule(), read((0, MAJOR), *given), 5)
+        assert told(found)[1:] == [("cleared", "Major", 2)]
+
+
 def test_the_most_severe_of_one_time_counts() -> None:
     one = rule(severity={"Major": "a", "Critical": "b"})
     found = steps(one, read((1, MAJOR), (1, CRITICAL), (1, CLEAR), (1, None)), 5)
@@ -148,6 +162,12 @@ def test_a_reading_after_the_clock_clears_and_time_does_not_go_back() -> None:
     raised = by_clock(one, None, read((0, None)), 15)
     cleared = steps(one, read((4, None)), 20, raised.state)
     assert told(cleared) == [("cleared", "Major", 10), ("raised", "Major", 14)]
+
+
+def test_readings_that_are_not_old_by_the_clock_still_wait_for_others() -> None:
+    one = rule(silent="10 minutes")
+    found = by_clock(one, None, read((2, None)), 11)
+    assert step(one, KEY, found.state, read((1, None)), watermark=NEVER).late == 0
 
 
 def test_the_clock_moves_no_other_rule() -> None:

@@ -46,11 +46,11 @@ def readings(most: int = 30) -> st.SearchStrategy[list[Reading]]:
     one = st.builds(
         lambda at, level, value: Reading(at * MINUTE, level, {"v": value, "other": "x"}),
         # Often one time after the other, sometimes a gap in which a key is forgotten.
-        st.integers(0, 60) | st.integers(0, 400),
+        st.integers(0, 30) | st.integers(0, 60) | st.integers(0, 400),
         st.sampled_from([None, CLEAR, CLEAR, 4, 5, 6]),
         st.sampled_from("ab"),
     )
-    return st.lists(one, max_size=most)
+    return st.integers(0, most).flatmap(lambda size: st.lists(one, min_size=size, max_size=most))
 
 
 @dataclass
