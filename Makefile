@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 PY := $(BIN)/python
-ROOTS := cim sidecar spark operator cli plugin
+ROOTS := cim sidecar spark operator cli plugin rules
 # Test processes beside each other. Those that start a JVM always run one after the other.
 JOBS ?= 2
 # Those with a cluster wait most of the time.

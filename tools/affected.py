@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-IMPORT_ROOTS = ("cim", "sidecar", "spark", "cli", "operator", "plugin", "tests", "tools")
-PRODUCT_ROOTS = ("cim/", "sidecar/", "spark/", "cli/", "operator/", "plugin/")
+IMPORT_ROOTS = ("cim", "sidecar", "spark", "cli", "operator", "plugin", "rules", "tests", "tools")
+PRODUCT_ROOTS = ("cim/", "sidecar/", "spark/", "cli/", "operator/", "plugin/", "rules/")
 UNIT_TESTS = "tests/unit/"
 #: Settings of every test or of the environment that they run in.
 GLOBAL = ("pyproject.toml", "requirements/", "tests/conftest.py", "tools/set-up", ".python-version")

@@ -21,6 +21,7 @@ GENERATORS = (
     "chart_reference",
     "operator_reference",
     "http_reference",
+    "rules_reference",
 )
 #: Where they lie.
 FOLDERS = ("crds", "charts", "docs")

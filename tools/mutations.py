@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-SOURCE_ROOTS = ("cim", "sidecar", "spark", "cli", "operator", "plugin", "tools")
+SOURCE_ROOTS = ("cim", "sidecar", "spark", "cli", "operator", "plugin", "rules", "tools")
 
 _Span = tuple[int, int]
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "drain": "attempt every pending delivery now, and wait until nothing is pending",
     "context": "name servers, and choose the one that commands use",
     "wait": "wait until a deliverer has started",
+    "rules": "test and explain rules, which turn readings into alerts",
     "plugin": "run a script as a plug-in; check a plug-in",
     "journal": "inspect, verify or export a deliverer's journal; list its discards",
     "why-not": "explain why a pod has no sidecar",

@@ -40,6 +40,7 @@ DELIVERER = Recipe(
         "cli",
         "operator",
         "plugin",
+        "rules",
         "sidecar",
         "spark",
     ),

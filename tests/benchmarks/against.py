@@ -30,7 +30,7 @@ from support.bench import RESULTS, SHORT, interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The folders of a tree that Python finds packages in.
-FOLDERS = ("cim", "sidecar", "spark", "operator", "cli", "plugin", "testbed")
+FOLDERS = ("cim", "sidecar", "spark", "operator", "cli", "plugin", "rules", "testbed")
 #: The longest that one benchmark may take, in seconds.
 LONGEST = 900
 #: A number, as the benchmarks write them.

@@ -43,7 +43,8 @@ PYTHONS = {"deliverer": PYTHON, "spark": SPARK_PYTHON}
 _IMPORT_ALL = """
 import importlib, pkgutil
 names = []
-for room in ("pillion_cim", "pillion_sidecar", "pillion_operator", "pillion_cli", "pillion_plugin"):
+rooms = ("cim", "sidecar", "operator", "cli", "plugin", "rules")
+for room in (f"pillion_{name}" for name in rooms):
     package = importlib.import_module(room)
     found = pkgutil.walk_packages(package.__path__, f"{room}.")
     names += [one.name for one in found if not one.name.endswith("__main__")]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-#: The six source roots; each holds packages and is not one itself.
-SOURCE_ROOTS = ("cim", "sidecar", "spark", "operator", "cli", "plugin")
+#: The seven source roots; each holds packages and is not one itself.
+SOURCE_ROOTS = ("cim", "sidecar", "spark", "operator", "cli", "plugin", "rules")
 
 
 def packages() -> dict[str, Path]:

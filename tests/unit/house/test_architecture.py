@@ -46,10 +46,12 @@ ALLOWED = {
         "prometheus_client",
     },
     "pillion_plugin": set(),
+    "pillion_rules": {"pillion_cim", "yaml"},
     "pillion_cli": {
         "pillion_cim",
         "pillion_operator",
         "pillion_plugin",
+        "pillion_rules",
         "pillion_sidecar",
         "pyspark_pillion",
         "aiohttp",

@@ -1,0 +1,115 @@
+"""``pillion rules``: check, test and explain rules, which turn readings into alerts."""
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from pillion_cli.arguments import Options, add_output_argument
+from pillion_cli.exits import CommandError, Exit
+from pillion_rules.cases import Case, Difference, load_cases, run_case
+from pillion_rules.errors import RuleError
+from pillion_rules.explain import explain
+from pillion_rules.rule import Rule, schema
+from pillion_sidecar.config.problems import escape_controls
+
+HELP = """
+Check, test and explain rules: YAML that says when readings raise, change, repeat and clear an
+alert. RULES is a file, or a quoted pattern such as 'rules/*.yaml'.
+
+test runs the cases of the file CASES, and names every difference between the expected and the real
+transitions. With --levels each case gives the level of every reading, and no expression is
+evaluated. This version has no other way, so --levels is required.
+
+explain checks the rules, and says in plain sentences what each one does. schema prints the JSON
+schema of files of rules, for an editor.
+
+examples:
+  pillion rules explain 'rules/*.yaml'
+  pillion rules test rules/weather.yaml rules/weather-cases.yaml --levels
+  pillion rules schema > rules.schema.json
+
+exit codes: 0 done, 1 a rule or a case is wrong, or a case has failed, 2 a wrong command line.
+"""
+
+#: Maximum problems that are printed.
+MOST_PROBLEMS = 100
+ACTIONS = {"test": ("RULES", "CASES"), "explain": ("RULES",), "schema": ()}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "pillion rules ACTION [RULES [CASES]] [options]"
+    parser.add_argument("action", choices=list(ACTIONS), help="action")
+    parser.add_argument("rules", metavar="RULES", nargs="?", help="file or pattern of rules")
+    parser.add_argument("cases", metavar="CASES", nargs="?", help="file of cases, for test")
+    Options(parser).flag("--levels", "of test: the cases have the levels of readings; required")
+    add_output_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    _check(args)
+    if args.action == "schema":
+        print(json.dumps(schema(), indent=2))
+        return Exit.OK
+    try:
+        rules = Rule.load(args.rules)
+        if args.action == "explain":
+            return _explain(rules, as_json=args.output == "json")
+        cases = load_cases(args.cases, rules)
+    except RuleError as error:
+        raise CommandError(_text(error.problems)) from None
+    return _test(cases, as_json=args.output == "json")
+
+
+def _check(args: argparse.Namespace) -> None:
+    needed = ACTIONS[args.action]
+    for name, value in (("RULES", args.rules), ("CASES", args.cases)):
+        if (value is not None) is not (name in needed):
+            text = "is missing" if value is None else f"not for {args.action}"
+            raise CommandError(f"{name}: {text}", code=Exit.USAGE)
+    if args.levels is not (args.action == "test"):
+        text = (
+            "test needs --levels: this version tests levels, and evaluates no expressions"
+            if args.action == "test"
+            else f"--levels: not for {args.action}"
+        )
+        raise CommandError(text, code=Exit.USAGE)
+
+
+def _text(problems: Sequence[str]) -> str:
+    lines = [escape_controls(one) for one in problems[:MOST_PROBLEMS]]
+    if len(problems) > MOST_PROBLEMS:
+        lines.append(f"{len(problems) - MOST_PROBLEMS:,} problems more; correct these first")
+    return "\n".join(lines)
+
+
+def _explain(rules: Sequence[Rule], *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({rule.name: explain(rule) for rule in rules}, indent=2))
+        return Exit.OK
+    for number, rule in enumerate(rules):
+        print(f"{'' if number == 0 else chr(10)}{escape_controls(rule.name)}")
+        for sentence in explain(rule):
+            print(f"  {escape_controls(sentence)}")
+    return Exit.OK
+
+
+def _test(cases: Sequence[Case], *, as_json: bool) -> int:
+    results = [(case, run_case(case)) for case in cases]
+    failed = sum(bool(differences) for _, differences in results)
+    if as_json:
+        print(
+            json.dumps({"failed": failed, "cases": [_document(*one) for one in results]}, indent=2)
+        )
+        return Exit.FAILED if failed else Exit.OK
+    for case, differences in results:
+        print(f"{'FAIL' if differences else 'ok  '}  {escape_controls(case.name)}")
+        for one in differences:
+            print(f"      {one.kind:<10}  {escape_controls(one.text)}")
+    counted = "1 case" if len(results) == 1 else f"{len(results):,} cases"
+    print(f"{counted}, {failed:,} failed")
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _document(case: Case, differences: Sequence[Difference]) -> dict[str, object]:
+    found = [{"kind": one.kind, "text": one.text} for one in differences]
+    return {"name": case.name, "rule": case.rule.name, "differences": found}

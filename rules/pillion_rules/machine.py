@@ -1,0 +1,316 @@
+"""The step function: from the readings of one key to the transitions of one rule.
+
+Everything is decided by event time. At each time readings go before what is due at it, and what is
+due goes in the order clear or raise, repeat, forget. So the transitions do not depend on how the
+readings were cut into steps, nor on their order between two watermarks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from pillion_rules.durations import time_text
+from pillion_rules.names import level_names
+from pillion_rules.rule import Rule
+from pillion_rules.state import NEVER, Alert, State, Waiting, state_bytes, state_of
+from pillion_rules.templates import LONGEST_VALUE, fill, parse_template
+from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind
+
+#: Maximum times of one key that wait for the watermark. The earliest ones beyond are taken early.
+MOST_PENDING = 10_000
+
+_REASONS = {
+    Reason.FORGOTTEN: "cleared because no reading has come for the time of forget",
+    Reason.REMOVED: "cleared because the rule was removed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a step has made of a state."""
+
+    #: None: there is nothing to keep.
+    state: bytes | None
+    transitions: tuple[Transition, ...]
+    #: The earliest watermark at which another step has something to do.
+    due: int | None
+    #: Readings that were ignored, because the watermark had passed them.
+    late: int
+    #: Times that were taken before the watermark passed them, because too many waited.
+    early: int
+
+
+def step(
+    rule: Rule,
+    key: Sequence[str],
+    state: bytes | None,
+    readings: Iterable[Reading],
+    *,
+    watermark: int,
+    clock: int | None = None,
+) -> Step:
+    """Take ``readings``, then everything up to ``watermark``.
+
+    A reading at ``watermark`` or before it is late. ``clock`` is the present time, given only while
+    the whole input is idle: only rules with ``silent`` use it. Raises StateError.
+    """
+    machine = _Machine(rule, tuple(key), state_of(state))
+    late = machine.accept(readings, after=watermark)
+    early = machine.make_room()
+    machine.advance(watermark)
+    if clock is not None and rule.durations.silent is not None:
+        machine.advance_by_clock(clock, rule.durations.silent)
+    return Step(
+        state=state_bytes(machine.state),
+        transitions=tuple(machine.found),
+        due=machine.next_time(),
+        late=late,
+        early=early,
+    )
+
+
+def removed(name: str, key: Sequence[str], state: bytes | None) -> tuple[Transition, ...]:
+    """Clear the alert of a rule that is there no more; its state can go. Raises StateError."""
+    found = state_of(state)
+    alert = found.alert
+    if alert is None:
+        return ()
+    return (
+        _transition(
+            name,
+            tuple(key),
+            alert,
+            TransitionKind.CLEARED,
+            at=max(found.done, alert.told, NEVER if found.last is None else found.last),
+            text=f"{name} ({_REASONS[Reason.REMOVED]})",
+            reason=Reason.REMOVED,
+        ),
+    )
+
+
+class _Due(IntEnum):
+    """In the order at one time."""
+
+    RAISE = 0
+    CLEAR = 1
+    REPEAT = 2
+    FORGET = 3
+
+
+class _Machine:
+    def __init__(self, rule: Rule, key: tuple[str, ...], state: State) -> None:
+        self.state = state
+        self.found: list[Transition] = []
+        self._rule = rule
+        self._times = rule.durations
+        self._key = key
+        if rule.is_silent:
+            # An earlier version of the rule had conditions.
+            state.waiting = None
+
+    # ------------------------------------------------------------------ readings
+
+    def accept(self, readings: Iterable[Reading], *, after: int) -> int:
+        """Keep readings until the watermark passes them; return how many are late.
+
+        Of several at one time the most severe counts, then the last by the values of the message.
+        """
+        pending, floor, late = self.state.pending, max(self.state.done, after), 0
+        columns = self._rule.columns
+        for one in readings:
+            if one.at <= floor:
+                late += 1
+                continue
+            values = {
+                name: one.values[name][:LONGEST_VALUE]
+                for name in sorted(columns)
+                if name in one.values
+            }
+            kept = Reading(one.at, one.level, values)
+            before = pending.get(one.at)
+            if before is None or _rank(before) < _rank(kept):
+                pending[one.at] = kept
+        return late
+
+    def make_room(self) -> int:
+        excess = len(self.state.pending) - MOST_PENDING
+        if excess <= 0:
+            return 0
+        self.advance(sorted(self.state.pending)[excess - 1])
+        return excess
+
+    def advance(self, through: int) -> None:
+        state = self.state
+        for at in sorted(one for one in state.pending if one <= through):
+            self._fire(before=at)
+            self._take(state.pending.pop(at))
+        self._fire(before=through + 1)
+        state.done = max(state.done, through)
+
+    def advance_by_clock(self, clock: int, silent: int) -> None:
+        """Nothing arrives any more, so what is due by the clock is due. Waiting readings go first
+        when they are older than ``silent``."""
+        newest = max(self.state.pending, default=NEVER)
+        if newest != NEVER and newest + silent <= clock:
+            self.advance(newest)
+        if not self.state.pending:
+            self._fire(before=clock + 1)
+
+    def _take(self, reading: Reading) -> None:
+        state = self.state
+        state.last = reading.at
+        if self._rule.is_silent:
+            state.values = dict(reading.values)
+            if state.alert is not None:
+                self._clear(reading.at)
+            return
+        if reading.level is None:
+            return
+        state.values = dict(reading.values)
+        if state.alert is not None:
+            self._take_raised(state.alert, reading.at, reading.level)
+        elif reading.level == CLEAR:
+            state.waiting = None
+        else:
+            self._take_waiting(reading.at, reading.level)
+
+    def _take_waiting(self, at: int, level: int) -> None:
+        waiting, gap = self.state.waiting, self._times.max_gap
+        if waiting is None or (gap is not None and at - waiting.confirmed > gap):
+            self.state.waiting = waiting = Waiting(level, since=at, confirmed=at, count=0)
+        waiting.level, waiting.confirmed, waiting.count = level, at, waiting.count + 1
+        if not self._times.hold:
+            self._raise(at, waiting.level, since=waiting.since, count=waiting.count)
+
+    def _take_raised(self, alert: Alert, at: int, level: int) -> None:
+        if level == CLEAR:
+            if alert.clear_since is None:
+                alert.clear_since = at
+            if not self._times.keep:
+                self._clear(at)
+            return
+        alert.clear_since = None
+        alert.count += 1
+        if level != alert.level:
+            alert.level = level
+            self._tell(alert, TransitionKind.CHANGED, at)
+
+    # ------------------------------------------------------------------ times
+
+    def next_time(self) -> int | None:
+        """The earliest time of a waiting reading, or at which something is due."""
+        due = self._next_due()
+        return min([*self.state.pending, *([due[0]] if due else [])], default=None)
+
+    def _next_due(self) -> tuple[int, _Due] | None:
+        state, times = self.state, self._times
+        found: list[tuple[int, _Due]] = []
+        if state.alert is not None:
+            if state.alert.clear_since is not None:
+                found.append((state.alert.clear_since + times.keep, _Due.CLEAR))
+            if times.repeat is not None:
+                found.append((state.alert.told + times.repeat, _Due.REPEAT))
+        elif state.waiting is not None:
+            end = state.waiting.since + times.hold
+            if times.max_gap is None or end <= state.waiting.confirmed + times.max_gap:
+                found.append((end, _Due.RAISE))
+        elif times.silent is not None and state.last is not None:
+            found.append((state.last + times.silent, _Due.RAISE))
+        if state.last is not None:
+            found.append((state.last + times.forget, _Due.FORGET))
+        return min(found, default=None)
+
+    def _fire(self, *, before: int) -> None:
+        while (due := self._next_due()) is not None and due[0] < before:
+            # A time that lies before the last step belongs to a rule that was edited.
+            at = max(due[0], self.state.done)
+            match due[1]:
+                case _Due.RAISE:
+                    self._raise_due(at)
+                case _Due.CLEAR:
+                    self._clear(at)
+                case _Due.REPEAT:
+                    assert self.state.alert is not None
+                    self._tell(self.state.alert, TransitionKind.REPEATED, at)
+                case _Due.FORGET:
+                    self._forget(at)
+
+    def _raise_due(self, at: int) -> None:
+        waiting = self.state.waiting
+        if waiting is not None:
+            self._raise(at, waiting.level, since=waiting.since, count=waiting.count)
+        else:
+            assert self.state.last is not None
+            self._raise(at, self._rule.silent_level, since=self.state.last, count=0)
+
+    def _forget(self, at: int) -> None:
+        if self.state.alert is not None:
+            self._clear(at, reason=Reason.FORGOTTEN)
+        self.state.last = self.state.waiting = None
+
+    # ------------------------------------------------------------------ transitions
+
+    def _raise(self, at: int, level: int, *, since: int, count: int) -> None:
+        alert = Alert(level, since=since, count=count, raised_at=at, raised_level=level, told=at)
+        self.state.alert, self.state.waiting = alert, None
+        self._tell(alert, TransitionKind.RAISED, at)
+
+    def _clear(self, at: int, *, reason: Reason | None = None) -> None:
+        alert = self.state.alert
+        assert alert is not None
+        self.state.alert = None
+        self._tell(alert, TransitionKind.CLEARED, at, reason=reason)
+
+    def _tell(
+        self, alert: Alert, transition: TransitionKind, at: int, *, reason: Reason | None = None
+    ) -> None:
+        # By the clock an alert may be ahead of the readings.
+        at = max(at, alert.told)
+        alert.told = at
+        made = _transition(
+            self._rule.name, self._key, alert, transition, at=at, text="", reason=reason
+        )
+        self.found.append(replace(made, text=self._text(made)))
+
+    def _text(self, one: Transition) -> str:
+        built_in = {
+            "rule": one.rule,
+            "transition": one.transition.value,
+            "level": one.level,
+            "at": time_text(one.at),
+            "since": time_text(one.since),
+            "count": str(one.count),
+        }
+        keys = dict(zip(self._rule.keys, self._key, strict=True))
+        text = fill(parse_template(self._rule.message), {**built_in, **keys, **self.state.values})
+        return text if one.reason is None else f"{text} ({_REASONS[one.reason]})"
+
+
+def _rank(reading: Reading) -> tuple[int, list[tuple[str, str]]]:
+    return (-1 if reading.level is None else reading.level, sorted(reading.values.items()))
+
+
+def _transition(
+    name: str,
+    key: tuple[str, ...],
+    alert: Alert,
+    transition: TransitionKind,
+    *,
+    at: int,
+    text: str,
+    reason: Reason | None,
+) -> Transition:
+    names = level_names()
+    return Transition(
+        rule=name,
+        key=key,
+        transition=transition,
+        level=names[alert.level],
+        at=at,
+        since=alert.since,
+        count=alert.count,
+        text=text,
+        raised_at=alert.raised_at,
+        raised_level=names[alert.raised_level],
+        reason=reason,
+    )

@@ -1,0 +1,114 @@
+"""The state of one key and rule between two steps, as bytes: a version, a checksum, JSON."""
+
+import json
+import zlib
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+from pillion_rules.errors import StateError
+from pillion_rules.transitions import Reading
+
+#: The first byte of a state.
+VERSION = 1
+#: Bytes of the CRC-32.
+_CHECKSUM = 4
+#: Before every event time.
+NEVER = -(2**63)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A severity holds, and ``hold`` has not passed."""
+
+    level: int
+    since: int
+    #: Time of the last reading with a severity.
+    confirmed: int
+    count: int
+
+
+@dataclass(slots=True)
+class Alert:
+    """An alert that is raised."""
+
+    level: int
+    since: int
+    count: int
+    raised_at: int
+    raised_level: int
+    #: Time of its last transition.
+    told: int
+    #: Since when readings are clear; None: they are not.
+    clear_since: int | None = None
+
+
+@dataclass(slots=True)
+class State:
+    """``pending`` has the readings that the watermark has not passed, one for each time."""
+
+    done: int = NEVER
+    last: int | None = None
+    waiting: Waiting | None = None
+    alert: Alert | None = None
+    #: For the message: of the last reading with a severity, or that was clear.
+    values: dict[str, str] = field(default_factory=dict)
+    pending: dict[int, Reading] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.last is None and self.alert is None and not self.pending
+
+
+def state_bytes(state: State) -> bytes | None:
+    """None for a state without content."""
+    if state.is_empty:
+        return None
+    document = [
+        state.done,
+        state.last,
+        astuple(state.waiting) if state.waiting else None,
+        astuple(state.alert) if state.alert else None,
+        state.values,
+        [[one.at, one.level, dict(one.values)] for one in state.pending.values()],
+    ]
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    # A value may have half of a surrogate pair.
+    content = text.encode("utf-8", "surrogatepass")
+    return bytes([VERSION]) + zlib.crc32(content).to_bytes(_CHECKSUM) + content
+
+
+def state_of(content: bytes | None) -> State:
+    """The inverse of :func:`state_bytes`. Raises StateError."""
+    if content is None:
+        return State()
+    version = content[0] if content else 0
+    if version > VERSION:
+        raise StateError(
+            f"this state of a rule has version {version}, and this Pillion reads versions up to "
+            f"{VERSION}; run the version that wrote it, or a later one"
+        )
+    try:
+        body = content[1 + _CHECKSUM :]
+        if version != VERSION or content[1 : 1 + _CHECKSUM] != zlib.crc32(body).to_bytes(_CHECKSUM):
+            raise ValueError(version)
+        return _state(*json.loads(body.decode("utf-8", "surrogatepass")))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise StateError("this state of a rule is damaged; start from another checkpoint") from None
+
+
+def _state(
+    done: int,
+    last: int | None,
+    waiting: list[Any] | None,
+    alert: list[Any] | None,
+    values: dict[str, str],
+    pending: list[list[Any]],
+) -> State:
+    return State(
+        done=int(done),
+        last=last,
+        waiting=Waiting(*waiting) if waiting else None,
+        alert=Alert(*alert) if alert else None,
+        values=dict(values),
+        pending={at: Reading(at, level, given) for at, level, given in pending},
+    )

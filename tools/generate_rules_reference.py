@@ -1,0 +1,116 @@
+"""Writes ``docs/reference/rules.md`` from the fields of rules, and the rules and timelines of
+``docs/rules.md`` from ``examples/rules``.
+
+A block after the comment ``<!-- rule: NAME -->`` shows that rule; one after
+``<!-- timeline: NAME -->`` shows what the rule makes of the case of that name.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from pillion_rules import Reading, Rule, Transition, TransitionKind
+from pillion_rules.cases import Case, load_cases, transitions_of
+from pillion_rules.durations import HOUR
+from pillion_rules.fields import declared
+from pillion_rules.names import level_names
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference" / "rules.md"
+MANUAL = ROOT / "docs" / "rules.md"
+RULES = ROOT / "examples" / "rules" / "weather.yaml"
+CASES = ROOT / "examples" / "rules" / "cases" / "weather.yaml"
+
+_HEAD = """\
+# Fields of rules
+
+<!-- Made by `make generate` from pillion_rules.rule; do not edit. -->
+
+[Rules](../rules.md) explains them. `pillion rules schema` prints the JSON schema. A field that is
+not listed here is refused. Durations are texts such as `90 minutes` or `1 hour 30 minutes`, up to
+10 years; names of severities, types and causes are those of the value maps of CIM_AlertIndication.
+
+| Field | Type | Default | Meaning |
+| --- | --- | --- | --- |
+"""
+_PLANNED = """
+*Planned*: the field is checked, and has no effect in this version.
+"""
+_BLOCK = re.compile(r"<!-- (rule|timeline): ([^>]+) -->\n\n```(yaml|text)\n.*?```", re.DOTALL)
+
+
+def reference_page() -> str:
+    defaults = {one.name: one.default for one in dataclasses.fields(Rule)}
+    rows = []
+    for name, found, is_required in declared(Rule):
+        default = defaults[name]
+        text = found.default or (
+            "required" if is_required else f"`{default}`" if default else "none"
+        )
+        planned = " *Planned.*" if found.is_planned else ""
+        rows.append(f"| `{name}` | {found.kind} | {text} | {found.text}.{planned} |\n")
+    return _HEAD + "".join(rows) + _PLANNED
+
+
+def manual_page(text: str) -> str:
+    """The page with its blocks made anew."""
+    cases = {case.name: case for case in load_cases(CASES, Rule.load(RULES))}
+
+    def block(found: re.Match[str]) -> str:
+        kind, name, language = found.groups()
+        body = rule_text(name) if kind == "rule" else timeline(cases[name])
+        return f"<!-- {kind}: {name} -->\n\n```{language}\n{body}```"
+
+    return _BLOCK.sub(block, text)
+
+
+def rule_text(name: str) -> str:
+    """The lines of a rule in the example, as a file of its own."""
+    _, *entries = RULES.read_text(encoding="utf-8").split("  - name: ")
+    entry = next(one for one in entries if one.splitlines()[0] == name)
+    return f"rules:\n  - name: {entry.rstrip()}\n"
+
+
+def timeline(case: Case) -> str:
+    """Three lines: hours, levels of readings, transitions."""
+    found = transitions_of(case)
+    readings = {one.at: _level(one, case.rule) for one in case.readings}
+    told = {one.at: _told(one) for one in found}
+    times = sorted({*readings, *told, case.until})
+    columns = [
+        ("hour", "reading", "alert"),
+        *(
+            (f"{(at - case.start) / HOUR:g}", readings.get(at, ""), told.get(at, ""))
+            for at in times
+        ),
+    ]
+    widths = [max(map(len, column)) + 2 for column in columns]
+    lines = zip(*columns, strict=True)
+    padded = (
+        "".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+    return "".join(f"{line.rstrip()}\n" for line in padded)
+
+
+def _level(reading: Reading, rule: Rule) -> str:
+    if rule.is_silent:
+        return "any"
+    if reading.level is None:
+        return "null"
+    return level_names().get(reading.level, "clear")
+
+
+def _told(one: Transition) -> str:
+    if one.transition in (TransitionKind.RAISED, TransitionKind.CHANGED):
+        return f"{one.transition.value} {one.level}"
+    return one.transition.value
+
+
+def main() -> None:
+    REFERENCE.write_text(reference_page(), encoding="utf-8")
+    MANUAL.write_text(manual_page(MANUAL.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
