@@ -21,9 +21,10 @@ GENERATORS = (
     "chart_reference",
     "operator_reference",
     "http_reference",
+    "spark_classes",
 )
 #: Where they lie.
-FOLDERS = ("crds", "charts", "docs")
+FOLDERS = ("crds", "charts", "docs", "spark")
 
 
 def _sums() -> dict[str, str]:
