@@ -20,6 +20,7 @@ from pyspark_pillion.lines import Invalid
 from pyspark_pillion.rejects import RejectsObject, Summary
 from pyspark_pillion.sending import Counts
 from pyspark_pillion.source import (
+    Attempt,
     BatchWriter,
     DefaultSource,
     RowStreamWriter,
@@ -126,6 +127,19 @@ def test_every_attempt_publishes_under_an_id_of_its_save(deliverer: FakeDelivere
 
     publishers = {seen.headers["pillion-publisher"] for seen in deliverer.published}
     assert len(publishers) == 2
+
+
+def test_duplicates_of_a_task_that_runs_again_are_counted_apart(
+    deliverer: FakeDeliverer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = write(writer(deliverer), batch(value=lines_of("a")))
+    monkeypatch.setattr(Attempt, "current", lambda job: Attempt("spark/batch/x/1", "x", again=True))
+    made = writer(deliverer)
+    again = message(made, batch(value=lines_of("a", "b")))
+    assert (first.repeated, again.counts.duplicate, again.counts.repeated) == (0, 1, 1)
+    caplog.set_level(logging.INFO, "pyspark_pillion")
+    made.commit([again])
+    assert "1 accepted, 1 duplicate, 1 of them of tasks that ran again, 0" in caplog.messages[0]
 
 
 def test_rejected_rows_appear_when_the_attempt_has_succeeded(
