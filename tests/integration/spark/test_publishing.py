@@ -108,7 +108,7 @@ def test_identities_and_times_do_not_depend_on_the_sessions_zone(spark: SparkSes
                 lines(
                     df,
                     identity=["at"],
-                    properties={"EventTime": F.col("at"), "expires": F.col("at")},
+                    properties={**ALERT, "EventTime": F.col("at"), "expires": F.col("at")},
                 )
             )
     finally:
