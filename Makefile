@@ -171,6 +171,10 @@ format: .venv/.complete ## Let ruff put the source into form
 build: .venv/.complete ## Build wheel and sdist into dist/
 	@$(PY) -m build --no-isolation --outdir dist . | tail -n 1
 
+.PHONY: py-files
+py-files: .venv/.complete ## Make dist/pyspark_pillion.zip, for spark-submit --py-files
+	@$(PY) tools/py_files.py
+
 .PHONY: release
 release: cluster-binaries ## Make all that a release publishes in dist/, as root (OPTIONS=--snapshot: of any tree)
 	@$(PY) tools/release.py $(OPTIONS)

@@ -22,9 +22,10 @@ GENERATORS = (
     "operator_reference",
     "http_reference",
     "rules_reference",
+    "spark_classes",
 )
 #: Where they lie.
-FOLDERS = ("crds", "charts", "docs")
+FOLDERS = ("crds", "charts", "docs", "spark")
 
 
 def _sums() -> dict[str, str]:

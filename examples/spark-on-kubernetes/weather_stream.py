@@ -65,6 +65,8 @@ def main() -> None:
         source=SOURCE,
         identity=["origin", "time_hour"],
         properties=properties(),
+        # The volume beside an executor is gone with its pod, so a batch ends when it is delivered.
+        options={"flushLevel": "delivered"},
     )
     writer = writer.option("checkpointLocation", arguments.checkpoint)
     if arguments.stop_when_read:

@@ -69,14 +69,15 @@ def replicated(alerts: DataFrame, copies: int) -> DataFrame:
 def publish_alerts(
     alerts: DataFrame, *, url: str | None, ack: str = "accepted"
 ) -> Published | None:
-    """Publish an indication for each row; return what became of them."""
+    """Publish an indication for each row; return what became of them, once it is known."""
     published = publish(
         alerts,
         source=SOURCE,
         identity=[name for name in ("origin", "time_hour", "copy") if name in alerts.columns],
         properties=properties(),
         url=url,
-        options={"ack": ack},
+        # So that the counts are final; a job that publishes without end has no need to wait.
+        options={"ack": ack, "flushLevel": "delivered" if ack == "accepted" else ack},
     )
     assert published is None or isinstance(published, Published)
     return published

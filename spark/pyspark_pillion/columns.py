@@ -4,45 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import types as T
 
+from pyspark_pillion.classes import class_problems, known_class, property_name_problem
 from pyspark_pillion.lines import ENVELOPE, line_column
-
-#: The CIM types of the alert classes' properties that are not strings (CIM Schema 2.55).
-ALERT_TYPES: Mapping[str, str] = {
-    "AlertType": "uint16",
-    "AlertingElementFormat": "uint16",
-    "PerceivedSeverity": "uint16",
-    "ProbableCause": "uint16",
-    "Trending": "uint16",
-    "SequenceNumber": "sint64",
-    "EventTime": "datetime",
-    "IndicationTime": "datetime",
-    "RecommendedActions": "string[]",
-    "MessageArguments": "string[]",
-    "CorrelatedIndications": "string[]",
-}
-
-ALERT_STRINGS = frozenset(
-    {
-        "Description",
-        "AlertingManagedElement",
-        "OtherAlertingElementFormat",
-        "OtherAlertType",
-        "ProbableCauseDescription",
-        "EventID",
-        "SystemCreationClassName",
-        "SystemName",
-        "ProviderName",
-        "Message",
-        "MessageID",
-        "OwningEntity",
-        "IndicationIdentifier",
-        "OtherSeverity",
-        "IndicationFilterName",
-        "SequenceContext",
-    }
-)
-
-ALERT_CLASSES = frozenset({"CIM_AlertIndication", "CIM_AlertInstIndication"})
 
 
 def column_problems(
@@ -62,11 +25,22 @@ def column_problems(
     properties = [columns.get(name, name) for name in names]
     problems += [
         f"two columns stand for {name!r}: drop one of them, or rename it"
-        for name in _repeated(properties)
+        for name in repeated_names(properties)
     ]
     for name, field in zip(properties, schema.fields, strict=True):
         problems += property_problems(name, field.dataType, class_name=class_name)
-    return problems
+    return problems + required_problems(properties, class_name=class_name)
+
+
+def required_problems(names: Iterable[str], *, class_name: str) -> list[str]:
+    """Return the problems of a class and of the required properties that it does not get."""
+    known = known_class(class_name)
+    if known is None:
+        return class_problems(class_name)
+    return [
+        f"{name} is missing: {known.name} requires it, as {known.types[name]}"
+        for name in known.missing(names)
+    ]
 
 
 def _line_problems(field: T.StructField) -> list[str]:
@@ -78,7 +52,8 @@ def _line_problems(field: T.StructField) -> list[str]:
     ]
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def repeated_names(names: Iterable[str]) -> list[str]:
+    """Return the names that differ from an earlier one by case at most."""
     seen: set[str] = set()
     repeated = []
     for name in names:
@@ -95,10 +70,17 @@ def property_problems(name: str, kind: T.DataType, *, class_name: str) -> list[s
         return [f"{name} is {kind.simpleString()}: {unsupported}"]
     if name in ENVELOPE:
         return _envelope_problems(name, kind)
-    if class_name not in ALERT_CLASSES or isinstance(kind, T.NullType):
+    known = known_class(class_name)
+    if known is None or _states_type(kind):
         return []
-    wanted = ALERT_TYPES.get(name, "string" if name in ALERT_STRINGS else "")
-    return _mismatch(name, kind, wanted)
+    spelled = known.spelling(name)
+    if spelled is None:
+        return [property_name_problem(known, name)]
+    return [] if isinstance(kind, T.NullType) else _mismatch(name, kind, known.types[spelled])
+
+
+def _states_type(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StructType) and {"type", "value"} <= set(kind.fieldNames())
 
 
 def _unsupported(kind: T.DataType) -> str:
@@ -133,14 +115,18 @@ def _envelope_problems(name: str, kind: T.DataType) -> list[str]:
 
 def _mismatch(name: str, kind: T.DataType, wanted: str) -> list[str]:
     shown = f"{name} is {kind.simpleString()}, its CIM type {wanted}"
-    if wanted in ("uint16", "sint64") and not _whole(kind):
+    if wanted.startswith(("uint", "sint")) and not _whole(kind):
         return [f'{shown}: use .cast("int")']
+    if wanted == "boolean" and not isinstance(kind, T.BooleanType):
+        return [f'{shown}: use .cast("boolean")']
     if wanted == "datetime" and not isinstance(kind, T.TimestampType | T.StringType):
         return [f'{shown}: use .cast("timestamp"), or CIM datetime text']
     if wanted == "string" and not isinstance(kind, T.StringType):
         return [f'{shown}: use .cast("string")']
     if wanted == "string[]" and not _texts(kind):
         return [f'{shown}: use .cast("array<string>")']
+    if wanted in ("object", "instance") and not isinstance(kind, T.StructType):
+        return [f"{shown}: use a struct of class and properties"]
     return []
 
 

@@ -86,6 +86,8 @@ class Accepted:
     unreached: Mapping[str, int] = field(default_factory=dict)
     #: The deliverer's instance of this publisher; "" with deliverers of the first release.
     instance: str = ""
+    #: Duplicates that go again to listeners that had missed them.
+    redelivered: int = 0
 
 
 def read_accepted(reply: Reply, *, sent: int) -> Accepted:
@@ -101,6 +103,7 @@ def read_accepted(reply: Reply, *, sent: int) -> Accepted:
         unread_from=sent if unread is None else _count(document, "unreadFrom"),
         unreached={reason: count for reason in UNREACHED if (count := _count(document, reason))},
         instance=str(document.get("instance") or ""),
+        redelivered=_count(document, "redelivered"),
     )
     numbers = {refused.line for refused in answer.refused}
     read = answer.accepted + answer.duplicate + len(numbers)

@@ -19,6 +19,10 @@ from pyspark_pillion.errors import PillionError
 #: Fields of a line beside ``class`` and ``properties``; no CIM property has such a name.
 ENVELOPE = ("source", "sourceNamespace", "group", "expires")
 
+#: Before a line whose identity is null: no JSON begins with it, so it is sent nowhere.
+NULL_IDENTITY = "!"
+_NULL_IDENTITY = "all values of its identity are null; add a column to it, or leave the row out"
+
 #: The columns that hold whole lines.
 LINE_COLUMNS = ("value", "indication")
 
@@ -69,7 +73,10 @@ def _normalised(texts: Sequence[str | None], kind: Any) -> Lines:
     invalid: list[Invalid] = []
     for text in texts:
         line = (text or "").replace("\r", " ").replace("\n", " ").strip()
-        if line:
+        if line.startswith(NULL_IDENTITY):
+            line = line.removeprefix(NULL_IDENTITY)
+            invalid.append(Invalid(line, _NULL_IDENTITY, "identity"))
+        elif line:
             kept.append(line)
         else:
             invalid.append(Invalid("" if text is not None else "null", "the row holds no text"))

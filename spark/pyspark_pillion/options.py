@@ -5,6 +5,7 @@ Spark passes lower-cased names, so case does not matter. All problems are report
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
@@ -17,7 +18,16 @@ from pyspark_pillion.tracing import parse_parent, parse_state
 DEFAULT_URL = "http://127.0.0.1:8288"
 
 #: Options of a writer that Spark adds, in lower case.
-SPARKS_OWN = frozenset({"path", "paths", "queryname", "checkpointlocation"})
+SPARKS_OWN = frozenset({"queryname", "checkpointlocation"})
+
+#: As Spark passes them from ``save("/path")`` and ``start("/path")``, in lower case.
+_PLACES = frozenset({"path", "paths"})
+
+#: The schemes of ``rejectsPath`` for which pyarrow has a file system.
+REJECTS_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+
+#: DSP0004: letters, digits and underscores, not beginning with a digit.
+_CLASS_NAME = re.compile(r"[^\W\d]\w*")
 
 
 def split_url(url: str) -> Address:
@@ -64,10 +74,35 @@ def _choice(*choices: str) -> Callable[[str], str]:
 def _ack(text: str) -> str:
     if text.strip().lower() == "delivered":
         raise ValueError(
-            "is 'delivered': choose accepted, durable or stable; that a task waits for delivery"
-            " is said by flushLevel"
+            "is 'delivered': choose accepted or durable; that a task waits for delivery is said by"
+            " flushLevel"
         )
-    return _choice("accepted", "durable", "stable")(text)
+    return _level("accepted", "durable")(text)
+
+
+def _level(*levels: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() == "stable":
+            raise ValueError(
+                f"is {text!r}, which this version does not have: choose one of {', '.join(levels)}"
+            )
+        return _choice(*levels)(text)
+
+    return parse
+
+
+def class_name(text: str) -> str:
+    """Raises ValueError unless the text can be the name of a CIM class."""
+    if _CLASS_NAME.fullmatch(text) is None:
+        raise ValueError(
+            f"is {text!r}: the name of a class has letters, digits and underscores, and does not"
+            " begin with a digit"
+        )
+    return text
+
+
+def _boolean(text: str) -> bool:
+    return _choice("true", "false")(text) == "true"
 
 
 def _integer(least: int, most: int) -> Callable[[str], int]:
@@ -99,6 +134,19 @@ def _absolute(text: str) -> str:
         raise ValueError(
             f"is {text!r}: write an absolute path that each executor can write to, such as a"
             " mounted volume"
+        )
+    return path
+
+
+def _rejects(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme.lower() in REJECTS_SCHEMES and rest.strip("/"):
+        return text
+    path = text.removeprefix("file://")
+    if "://" in path or not os.path.isabs(path):
+        raise ValueError(
+            f"is {text!r}: write an absolute path that each executor can write to, such as a"
+            f" mounted volume, or a URI of {', '.join(REJECTS_SCHEMES)}"
         )
     return path
 
@@ -173,7 +221,9 @@ class Options:
         "for a gateway (`https`): file on each executor with the service-account token to send;"
         " it is read for each request",
     )
-    class_name: str = _option("className", "CIM_AlertIndication", _text, "class of structured rows")
+    class_name: str = _option(
+        "className", "CIM_AlertIndication", class_name, "class of structured rows"
+    )
     #: Property name by column name.
     columns: Mapping[str, str] = _option(
         "columns",
@@ -186,7 +236,7 @@ class Options:
         "ack",
         "accepted",
         _ack,
-        "level that a request must reach before it is answered: `accepted`, `durable`, `stable`",
+        "level that a request must reach before it is answered: `accepted`, `durable`",
     )
     batch_size: int = _option("batchSize", 5000, _integer(1, 100_000), "maximum rows in a request")
     batch_bytes: int = _option(
@@ -204,13 +254,14 @@ class Options:
         _seconds,
         "maximum time to retry, with growing pauses, while the deliverer accepts nothing",
     )
-    flush_level: str = _option(
+    #: None for `durable` where the deliverer has a disk, else `accepted`.
+    flush_level: str | None = _option(
         "flushLevel",
-        "delivered",
-        _choice("accepted", "durable", "stable", "delivered"),
+        None,
+        _level("accepted", "durable", "delivered"),
         "level that a task's rows must reach before the task ends: `accepted`, `durable`,"
-        " `stable`, `delivered`",
-        shown="`delivered`; `durable` with `ack` `durable`",
+        " `delivered`",
+        shown="`durable` if the service has durability `Disk`, else `accepted`",
     )
     flush_timeout: float = _option(
         "flushTimeoutSeconds",
@@ -220,21 +271,32 @@ class Options:
     )
     on_undelivered: str = _option(
         "onUndelivered",
-        "fail",
+        "report",
         _choice("fail", "report"),
-        "when accepted rows were discarded: `fail` the task, or `report` the count at commit",
+        "when accepted rows were discarded before the task ends: `fail` the task, or `report` the"
+        " count at commit",
+        shown="`fail` with `flushLevel` `delivered`, else `report`",
+    )
+    redeliver: bool = _option(
+        "redeliver",
+        True,
+        _boolean,
+        "whether a row that the deliverer knows goes again to the listeners that missed it",
+        shown="`true`",
     )
     on_invalid: str = _option(
         "onInvalid",
         "fail",
         _choice("fail", "rejects"),
-        "when rows are no indications: `fail` the task, or `rejects`: write them to rejectsPath",
+        "when rows are no indications: `fail` the save at its commit, or `rejects`: write them to"
+        " rejectsPath",
     )
     rejects_path: str | None = _option(
         "rejectsPath",
         None,
-        _absolute,
-        "directory on the executor for rejected rows: one NDJSON file for each task attempt",
+        _rejects,
+        "directory for rejected rows, one NDJSON file for each task attempt: a path on the"
+        " executor, or a URI such as `s3://bucket/rejects`",
     )
     report_path: str | None = _option(
         "reportPath",
@@ -290,7 +352,9 @@ def parse_options(given: Mapping[str, str]) -> Options:
     problems: list[str] = []
     for name, text in given.items():
         if name.lower() not in known:
-            if name.lower() not in SPARKS_OWN:
+            if name.lower() in _PLACES:
+                problems.append(_place(str(text)))
+            elif name.lower() not in SPARKS_OWN:
                 problems.append(_unknown(name))
             continue
         field_name, option = known[name.lower()]
@@ -303,6 +367,11 @@ def parse_options(given: Mapping[str, str]) -> Options:
         raise ConfigurationError(problems)
     if values.get("ack") == "durable":
         values.setdefault("flush_level", "durable")
+    if values.get("on_undelivered") == "fail":
+        # Only a delivery can tell, so who asks for this alone waits for it.
+        values.setdefault("flush_level", "delivered")
+    if values.get("flush_level") == "delivered":
+        values.setdefault("on_undelivered", "fail")
     return Options(**values)
 
 
@@ -320,6 +389,13 @@ def _together(values: Mapping[str, Any], *, named: set[str]) -> list[str]:
     if "rejectspath" in named and not rejects:
         problems.append("option rejectsPath is given: set option onInvalid to 'rejects' as well")
     return problems
+
+
+def _place(text: str) -> str:
+    return (
+        f"the path {text!r} means nothing: call save() or start() without it, and give the"
+        " deliverer's address as option url"
+    )
 
 
 def _unknown(name: str) -> str:

@@ -7,21 +7,27 @@ be found by them.
 
 import dataclasses
 import datetime
+import functools
 import json
+import operator
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pyspark_pillion.columns import property_problems
+from pyspark_pillion.classes import known_class
+from pyspark_pillion.columns import property_problems, repeated_names, required_problems
 from pyspark_pillion.errors import ConfigurationError
-from pyspark_pillion.lines import ENVELOPE
+from pyspark_pillion.lineage import identity_problems
+from pyspark_pillion.lines import ENVELOPE, NULL_IDENTITY
+from pyspark_pillion.options import class_name as checked_class_name
 from pyspark_pillion.options import parse_options
 from pyspark_pillion.source import FORMAT, register
 from pyspark_pillion.tracing import PARENT, STATE, current_span
@@ -41,13 +47,21 @@ RFC3339_TIME = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone"
 
 IDENTIFIER = "IndicationIdentifier"
 
+#: Columns beside the lines that are to be published in order.
+_GROUP = "pillion_group"
+_ORDER = "pillion_order_"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """The counts of one batch. ``delivered`` and ``discarded`` count targets: a row with two
     listeners counts twice, and a duplicate counts only if its original was discarded.
     ``discarded`` counts by ``DESTINATION: REASON``; ``unreached`` counts accepted rows that go to
-    no listener, by ``unrouted``, ``ended`` and ``suppressed``."""
+    no listener, by ``unrouted``, ``ended`` and ``suppressed``.
+
+    ``repeated`` of the duplicates are of tasks that ran again: an earlier attempt of this save may
+    have published them. ``redelivered`` went again to listeners that had missed them.
+    ``publishers`` are the first 1,000 IDs for ``/v1/faults``."""
 
     accepted: int
     duplicate: int
@@ -55,6 +69,9 @@ class Published:
     delivered: int
     discarded: Mapping[str, int]
     unreached: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    repeated: int = 0
+    redelivered: int = 0
+    publishers: Sequence[str] = dataclasses.field(default=(), compare=False, repr=False)
 
 
 def publish(
@@ -67,6 +84,7 @@ def publish(
     url: str | None = None,
     options: Mapping[str, str] | None = None,
     output_mode: str = "append",
+    order_by: Sequence[str | Column] = (),
 ) -> "Published | DataStreamWriter | None":
     """Publish each row as an indication, and return once the rows have reached ``flushLevel``.
 
@@ -75,6 +93,9 @@ def publish(
     where the commit ran on another machine (Spark Connect). For a streaming ``df``, returns the
     ``DataStreamWriter`` to set up further (checkpoint, trigger) and start; ``output_mode`` is
     ``append`` or ``update``, which goes by way of ``foreachBatch``.
+
+    With ``order_by`` the rows with the same ``group`` are published in the order of these columns,
+    by one task; a stream then goes by way of ``foreachBatch``, too.
 
     Raises ConfigurationError with every problem that can be seen before a task starts; what fails
     later is Spark's own exception, quoting the PublishError of the task.
@@ -87,14 +108,21 @@ def publish(
     if output_mode not in ("append", "update"):
         problems.append(f"output_mode is {output_mode!r}: choose append or update")
     lines = _indications(
-        df, source, identity=identity, properties=properties, class_name=class_name, found=problems
+        df,
+        source,
+        identity=identity,
+        properties=properties,
+        class_name=class_name,
+        found=problems,
+        update=df.isStreaming and output_mode == "update",
+        order_by=order_by,
     )
     register(df.sparkSession)
     if not df.isStreaming:
-        return _save(lines, given)
-    if output_mode == "update":
-        return lines.writeStream.outputMode("update").foreachBatch(
-            lambda batch, _: _append(batch, given)
+        return _save(_in_order(lines), given)
+    if output_mode == "update" or order_by:
+        return lines.writeStream.outputMode(output_mode).foreachBatch(
+            lambda batch, _: _append(_in_order(batch), given)
         )
     return lines.writeStream.outputMode("append").format(FORMAT).options(**given)
 
@@ -133,22 +161,44 @@ def _indications(
     properties: Mapping[str, Value] | None,
     class_name: str,
     found: Sequence[str],
+    update: bool = False,
+    order_by: Sequence[str | Column] = (),
 ) -> DataFrame:
     named = {name: df[_quoted(name)] for name in df.columns} if properties is None else properties
     problems = [*found, *_shape_problems(df, identity, named)]
+    problems += _class_problems(class_name, named)
+    problems += _order_problems(df, order_by, named)
     if problems:
         raise ConfigurationError(problems)
     columns = {name: _column(value) for name, value in named.items() if value is not None}
-    keys = [df[_quoted(key)] if isinstance(key, str) else key for key in identity]
+    keys = [_key(df, key) if isinstance(key, str) else key for key in identity]
     typed = df.select(
         *(column.alias(name) for name, column in columns.items()),
         *(key.alias(f"key {i}") for i, key in enumerate(keys)),
     ).schema
     problems = _type_problems(typed, count=len(columns), class_name=class_name)
+    problems += identity_problems(df, keys, update=update)
     if problems:
         raise ConfigurationError(problems)
-    columns[IDENTIFIER] = identifier(keys, source=source, class_name=class_name)
-    return df.select(_line(columns, class_name=class_name, schema=typed).alias("value"))
+    columns[IDENTIFIER] = _identifier_property(keys, source=source, class_name=class_name)
+    line = _line(columns, class_name=class_name, schema=typed)
+    # Not an error of the plan: such a row is invalid like any other, and option onInvalid counts.
+    if all(field.nullable for field in typed.fields[-len(keys) :]):
+        line = F.concat(F.when(_all_null(keys), NULL_IDENTITY).otherwise(""), line)
+    order = [_key(df, key) if isinstance(key, str) else key for key in order_by]
+    return df.select(
+        line.alias("value"),
+        *(columns["group"].alias(_GROUP) for _ in order[:1]),
+        *(key.alias(f"{_ORDER}{position}") for position, key in enumerate(order)),
+    )
+
+
+def _in_order(lines: DataFrame) -> DataFrame:
+    """The lines alone: those of a group in one partition, in their order."""
+    order = [name for name in lines.columns if name.startswith(_ORDER)]
+    if not order:
+        return lines
+    return lines.repartition(_GROUP).sortWithinPartitions(*order).select("value")
 
 
 def identifier(keys: Sequence[Column], *, source: str, class_name: str) -> Column:
@@ -160,6 +210,61 @@ def identifier(keys: Sequence[Column], *, source: str, class_name: str) -> Colum
     fields = [F.lit(source).alias("source"), F.lit(class_name).alias("class")]
     fields += [key.alias(str(position)) for position, key in enumerate(keys)]
     return F.sha2(F.to_json(F.struct(*fields), IDENTITY_FORMAT), 256)
+
+
+def _identifier_property(keys: Sequence[Column], *, source: str, class_name: str) -> Column:
+    made = identifier(keys, source=source, class_name=class_name)
+    if known_class(class_name) is not None:
+        return made
+    # A class outside the schema gives its properties no types.
+    return F.struct(F.lit("string").alias("type"), made.alias("value"))
+
+
+def _all_null(keys: Sequence[Column]) -> Column:
+    return functools.reduce(operator.and_, (key.isNull() for key in keys))
+
+
+def _key(df: DataFrame, name: str) -> Column:
+    """The column of a name, as Spark resolves it: in any case, or within a struct."""
+    return df[_quoted(name)] if name in df.columns else df[name]
+
+
+def _is_column(df: DataFrame, name: str) -> bool:
+    if name in df.columns:
+        return True
+    try:
+        return len(df.select(name).columns) == 1 and not name.endswith("*")
+    except AnalysisException:
+        return False
+
+
+def _order_problems(
+    df: DataFrame, order_by: Sequence[str | Column], named: Mapping[str, Value]
+) -> list[str]:
+    if isinstance(order_by, str):
+        return [f"order_by is {order_by!r}: give a list of columns"]
+    problems = [
+        f"order_by has {key!r}, which the rows do not have"
+        for key in order_by
+        if isinstance(key, str) and not _is_column(df, key)
+    ]
+    if order_by and named.get("group") is None:
+        problems.append(
+            "order_by needs a group: give properties the column group, whose rows keep their order"
+        )
+    return problems
+
+
+def _class_problems(class_name: str, named: Mapping[str, Value]) -> list[str]:
+    try:
+        checked_class_name(class_name)
+    except ValueError as error:
+        return [f"class_name {error}"]
+    given = [name for name, value in named.items() if value is not None]
+    problems = [
+        f"{name!r} is there twice: case makes no difference" for name in repeated_names(named)
+    ]
+    return problems + required_problems(given, class_name=class_name)
 
 
 def _line(columns: Mapping[str, Column], *, class_name: str, schema: T.StructType) -> Column:
@@ -209,7 +314,7 @@ def _shape_problems(
         problems += [
             f"identity has {key!r}, which the rows do not have"
             for key in identity
-            if isinstance(key, str) and key not in df.columns
+            if isinstance(key, str) and not _is_column(df, key)
         ]
     if IDENTIFIER in named:
         problems.append(f"{IDENTIFIER} is made from identity: leave it out of the properties")
@@ -257,5 +362,4 @@ def _save(lines: DataFrame, given: Mapping[str, str]) -> Published | None:
                 counts: dict[str, Any] = json.loads(file.read())
         except FileNotFoundError:
             return None
-    names = ("accepted", "duplicate", "rejected", "delivered", "discarded", "unreached")
-    return Published(**{name: counts[name] for name in names})
+    return Published(**{one.name: counts[one.name] for one in dataclasses.fields(Published)})

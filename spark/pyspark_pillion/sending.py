@@ -2,15 +2,13 @@
 repeated safely, because the deliverer recognizes rows by their identity. Temporarily refused lines
 are sent again before any later line, which keeps the order at each destination."""
 
-import json
-import os
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -28,93 +26,13 @@ from pyspark_pillion.deliverer import (
 from pyspark_pillion.errors import (
     DelivererUnavailableError,
     FlushTimeoutError,
-    InvalidIndicationsError,
     PublisherForgottenError,
     RequestRefusedError,
     UndeliveredError,
 )
 from pyspark_pillion.lines import Invalid, body, body_size, halves
 from pyspark_pillion.options import Options
-
-QUOTED = 5
-
-
-class Rejects(Protocol):
-    """Receives the invalid rows of one task attempt."""
-
-    count: int
-
-    def add(self, rows: Sequence[Invalid]) -> None:
-        """May raise InvalidIndicationsError."""
-
-    def keep(self) -> None:
-        """Publish the rows, at the success of the attempt."""
-
-    def drop(self) -> None:
-        """Delete rows that were not kept, at the end of the attempt."""
-
-
-class FailOnInvalid:
-    count = 0
-
-    def add(self, rows: Sequence[Invalid]) -> None:
-        quoted = [f"{_told(row)}, in {shortened(row.line)}" for row in rows[:QUOTED]]
-        more = f"\n(and {len(rows) - QUOTED} more of this request)" if len(rows) > QUOTED else ""
-        raise InvalidIndicationsError(
-            "rows are no indications (option onInvalid can reject them instead):\n"
-            + "\n".join(quoted)
-            + more
-        )
-
-    def keep(self) -> None:
-        pass
-
-    def drop(self) -> None:
-        pass
-
-
-def _told(row: Invalid) -> str:
-    # A deliverer's reason begins with the field itself.
-    named = not row.field or row.reason.startswith(row.field)
-    return row.reason if named else f"{row.field}: {row.reason}"
-
-
-class RejectsFile:
-    """Writes ``DIRECTORY/NAME.ndjson`` atomically.
-
-    Each line is ``{"line", "reason", "field"}``, with the text of the row as ``line``.
-    """
-
-    def __init__(self, *, directory: str, name: str) -> None:
-        self.count = 0
-        self._directory = directory
-        self._path = os.path.join(directory, f"{name}.ndjson")
-        self._temporary = os.path.join(directory, f".{name}.ndjson.tmp")
-        self._file: IO[str] | None = None
-
-    def add(self, rows: Sequence[Invalid]) -> None:
-        if self._file is None:
-            os.makedirs(self._directory, exist_ok=True)
-            self._file = open(self._temporary, "w", encoding="utf-8")  # noqa: SIM115
-        for row in rows:
-            shown = {"line": row.line, "reason": row.reason, "field": row.field}
-            self._file.write(json.dumps(shown, ensure_ascii=False) + "\n")
-        self.count += len(rows)
-
-    def keep(self) -> None:
-        if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._file = None
-            os.replace(self._temporary, self._path)
-
-    def drop(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            os.unlink(self._temporary)
-
+from pyspark_pillion.rejects import Rejects
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
@@ -184,6 +102,10 @@ class Counts:
 
     accepted: int = 0
     duplicate: int = 0
+    #: Duplicates of tasks that ran again: an earlier attempt may have published their originals.
+    repeated: int = 0
+    #: Duplicates that went again to listeners that had missed them.
+    redelivered: int = 0
     rejected: int = 0
     delivered: int = 0
     discarded: dict[str, int] = field(default_factory=dict)
@@ -195,6 +117,8 @@ class Counts:
     def add(self, other: "Counts") -> None:
         self.accepted += other.accepted
         self.duplicate += other.duplicate
+        self.repeated += other.repeated
+        self.redelivered += other.redelivered
         self.rejected += other.rejected
         self.delivered += other.delivered
         self.discarded = dict(Counter(self.discarded) + Counter(other.discarded))
@@ -255,6 +179,9 @@ class Sender:
         self._pace = pace
         self._patience = Patience(seconds=options.retry, pace=pace)
         self._query = {"ack": options.ack, "source": options.source}
+        if options.redeliver:
+            self._query["redeliver"] = "true"
+        self._level = options.flush_level or "durable"
         if options.ack != "accepted":
             # Shorter than this side's own timeout.
             self._query["timeout"] = f"{options.timeout / 2:g}"
@@ -298,6 +225,7 @@ class Sender:
             self._instance = answer.instance
         self.counts.accepted += answer.accepted
         self.counts.duplicate += answer.duplicate
+        self.counts.redelivered += answer.redelivered
         self.counts.unreached = dict(Counter(self.counts.unreached) + Counter(answer.unreached))
         if answer.accepted or answer.duplicate:
             self._patience.progress()
@@ -320,10 +248,18 @@ class Sender:
                 raise self._forgotten()
             judged = verdict(reply)
             if judged is Verdict.REFUSED:
+                if self._without_redelivery(reply):
+                    continue
                 raise self._refused(reply)
             if judged is not Verdict.LATER:
                 return reply
             self._later(reply)
+
+    def _without_redelivery(self, reply: Reply) -> bool:
+        """Whether an older deliverer refuses ``redeliver``; later requests are then without it."""
+        if reply.status != 400 or b"redeliver" not in reply.body:
+            return False
+        return self._query.pop("redeliver", None) is not None
 
     def _try(self, path: str, query: Mapping[str, str], content: bytes = b"") -> Reply | None:
         """Make one request; return None after a pause if there is no answer."""
@@ -387,8 +323,11 @@ class Sender:
 
     def _poll(self, seconds: float) -> Flushed | None:
         """None without an answer."""
-        level = self._options.flush_level
-        query = {"publisher": self._publisher, "level": level, "timeout": f"{seconds:.3f}"}
+        query = {
+            "publisher": self._publisher,
+            "level": self._level,
+            "timeout": f"{seconds:.3f}",
+        }
         reply = self._try("/v1/flush", query)
         if reply is None:
             return None
@@ -397,6 +336,10 @@ class Sender:
         if reply.status in (200, 202):
             self._patience.progress()
             return read_flushed(reply)
+        if reply.status == 400 and self._options.flush_level is None and self._level == "durable":
+            # A deliverer without a disk: what it has accepted is as safe as it gets.
+            self._level = "accepted"
+            return None
         if verdict(reply) is not Verdict.LATER:
             raise self._refused(reply)
         self._later(reply)
@@ -431,7 +374,7 @@ class Sender:
     def _too_late(self, flushed: Flushed) -> FlushTimeoutError:
         waiting = ", ".join(f"{name} {count}" for name, count in flushed.waiting.items())
         return FlushTimeoutError(
-            f"not all had reached {self._options.flush_level} within"
+            f"not all had reached {self._level} within"
             f" {self._options.flush_timeout:g} s (option flushTimeoutSeconds); pending:"
             f" {waiting or 'not known'}"
         )

@@ -8,14 +8,16 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
+import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -25,10 +27,23 @@ from pyspark_pillion.deliverer import Deliverer
 from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.lines import Bounds, Lines, line_column, requests, structured_lines, text_lines
 from pyspark_pillion.options import Options, parse_options
-from pyspark_pillion.sending import Counts, FailOnInvalid, Rejects, RejectsFile, Sender, SystemPace
+from pyspark_pillion.rejects import Summary, rejects_at
+from pyspark_pillion.sending import Counts, Sender, SystemPace
 from pyspark_pillion.tracing import Trace, task_span, trace_of
 
 FORMAT = "pillion"
+
+#: Streams by Arrow; None in Spark 4.0, whose streams give rows.
+_ARROW_STREAMS: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
+#: Rows of Spark 4.0 that become one Arrow batch.
+_ROWS = 5000
+#: Maximum publishers that a report names.
+MOST_PUBLISHERS = 1000
+
+_WRITE_ONLY = (
+    "the format pillion publishes, and reads nothing: there is no table of it to create or to read."
+    " Use publish(), or write and writeStream with options"
+)
 
 log = logging.getLogger("pyspark_pillion")
 
@@ -36,6 +51,10 @@ log = logging.getLogger("pyspark_pillion")
 @dataclass(slots=True)
 class TaskCounts(WriterCommitMessage):
     counts: Counts
+    #: Of the rows that fail the save.
+    invalid: Summary = field(default_factory=Summary)
+    #: "" if the task published nothing.
+    publisher: str = ""
 
 
 class DefaultSource(DataSource):
@@ -47,11 +66,27 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         """Make the writer of one save. Raises ConfigurationError with every problem."""
-        return BatchWriter(_job(self.options, schema, overwrite=overwrite))
+        job = _job(self.options, schema, overwrite=overwrite)
+        if job.unidentified:
+            _log(logging.WARNING, f"save of {job.options.source}: {_UNIDENTIFIED}")
+        return BatchWriter(job)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of one micro-batch. Raises ConfigurationError with every problem."""
-        return StreamWriter(_job(self.options, schema, overwrite=overwrite))
+        job = _job(self.options, schema, overwrite=overwrite)
+        return StreamWriter(job) if _ARROW_STREAMS is not None else RowStreamWriter(job)
+
+    def schema(self) -> StructType:
+        """Spark asks for it to read, and for a table. Raises ConfigurationError."""
+        raise ConfigurationError([_WRITE_ONLY])
+
+    def reader(self, schema: StructType) -> "datasource.DataSourceReader":
+        """Raises ConfigurationError."""
+        raise ConfigurationError([_WRITE_ONLY])
+
+    def streamReader(self, schema: StructType) -> "datasource.DataSourceStreamReader":
+        """Raises ConfigurationError."""
+        raise ConfigurationError([_WRITE_ONLY])
 
 
 def register(spark: SparkSession) -> None:
@@ -68,7 +103,15 @@ class Job:
     line_column: str | None
     #: The same for all partitions and attempts.
     save: str
+    #: Whether the rows have no IndicationIdentifier.
+    unidentified: bool = False
     trace: Trace = field(default_factory=Trace)
+
+
+_UNIDENTIFIED = (
+    "the rows have no column IndicationIdentifier, so no row is recognised as a duplicate: what a"
+    " task or a batch publishes again is delivered again"
+)
 
 
 def _job(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Job:
@@ -88,8 +131,11 @@ def _job(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
         problems += column_problems(schema, class_name=class_name, columns=columns)
     if problems or parsed is None:
         raise ConfigurationError(problems)
+    whole = line_column(schema.fieldNames())
+    properties = {parsed.columns.get(name, name).casefold() for name in schema.fieldNames()}
+    unidentified = whole is None and "indicationidentifier" not in properties
     trace = trace_of(parsed.traceparent, parsed.tracestate, environ=os.environ)
-    return Job(parsed, line_column(schema.fieldNames()), uuid.uuid4().hex, trace)
+    return Job(parsed, whole, uuid.uuid4().hex, unidentified, trace)
 
 
 class _Writer:
@@ -102,20 +148,46 @@ class _Writer:
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        report(messages, self.job.options, batch=None)
+        report(messages, self.job, batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         report_abort(messages, batch=None)
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class _StreamWriter(_Writer):
     """One micro-batch. Spark makes a new writer at commit, so all counts are in messages."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        report(messages, self.job.options, batch=batchId)
+        report(messages, self.job, batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         report_abort(messages, batch=batchId)
+
+
+class StreamWriter(_StreamWriter, _ARROW_STREAMS or DataSourceStreamWriter):  # type: ignore[misc]
+    """With Spark 4.1 and later."""
+
+
+class RowStreamWriter(_StreamWriter, DataSourceStreamWriter):
+    """With Spark 4.0: whole lines alone, since rows have lost the types of their columns."""
+
+    def __init__(self, job: Job) -> None:
+        if job.line_column is None:
+            raise ConfigurationError(
+                [
+                    "a stream of structured rows needs pyspark 4.1 or later: use publish(), which"
+                    " makes lines of them"
+                ]
+            )
+        super().__init__(job)
+
+    def write(self, iterator: Iterator[Any]) -> TaskCounts:
+        return publish_partition(_line_batches(iterator), self.job)
+
+
+def _line_batches(rows: Iterator[Any]) -> Iterator[Any]:
+    while texts := [row[0] for row in islice(rows, _ROWS)]:
+        yield pa.record_batch([pa.array(texts, pa.string())], names=["value"])
 
 
 def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
@@ -127,7 +199,7 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
     address = options.address(os.environ)
     deliverer = Deliverer(address, timeout=options.timeout, access=options.access)
     attempt = Attempt.current(job)
-    rejects = _rejects(options, attempt)
+    rejects = rejects_at(options.rejects_path, name=attempt.file)
     attributes: dict[str, str | int] = {
         "messaging.client.id": attempt.publisher,
         "messaging.pillion.source": options.source,
@@ -153,7 +225,11 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
             span.rows = sender.counts.taken
             deliverer.close()
             rejects.drop()
-    return TaskCounts(sender.finish())
+    counts = sender.finish()
+    if attempt.again:
+        counts.repeated = counts.duplicate
+    publisher = attempt.publisher if counts.taken else ""
+    return TaskCounts(counts, rejects.summary, publisher)
 
 
 def _reader(job: Job) -> Callable[[Any], Lines]:
@@ -170,6 +246,8 @@ class Attempt:
 
     publisher: str
     file: str
+    #: Whether an earlier attempt, or another one at the same time, may have published rows.
+    again: bool = False
 
     @classmethod
     def current(cls, job: Job) -> "Attempt":
@@ -180,32 +258,39 @@ class Attempt:
         batch = context.getLocalProperty("streaming.sql.batchId")
         work = f"{query}.{batch}" if query else "batch"
         where = f"{context.stageId()}.{context.partitionId()}.{context.taskAttemptId()}"
-        return cls(f"spark/{work}/{job.save}/{where}", f"part-{where}-{job.save}")
+        again = context.attemptNumber() > 0
+        return cls(f"spark/{work}/{job.save}/{where}", f"part-{where}-{job.save}", again)
 
 
-def _rejects(options: Options, attempt: Attempt) -> Rejects:
-    if options.rejects_path is None:
-        return FailOnInvalid()
-    return RejectsFile(directory=options.rejects_path, name=attempt.file)
+def report(messages: list[WriterCommitMessage | None], job: Job, *, batch: int | None) -> None:
+    """Log the counts of a save or micro-batch on the driver, and append them to ``reportPath``.
 
-
-def report(
-    messages: list[WriterCommitMessage | None], options: Options, *, batch: int | None
-) -> None:
-    """Log the counts of a save or micro-batch on the driver, and append them to ``reportPath``."""
-    total = _total(messages)
+    Raises InvalidIndicationsError if rows of any task were invalid.
+    """
+    total, options = _total(messages), job.options
+    invalid, publishers = Summary(), []
+    for message in messages:
+        if isinstance(message, TaskCounts):
+            invalid.merge(message.invalid)
+            publishers += [message.publisher] if message.publisher else []
     where = "save" if batch is None else f"batch {batch}"
+    again = f", {total.repeated} of them of tasks that ran again" if total.repeated else ""
+    healed = f", {total.redelivered} redelivered" if total.redelivered else ""
     nobody = ", ".join(f"{count} {reason}" for reason, count in total.unreached.items())
     _log(
         logging.WARNING if total.discarded or total.rejected or nobody else logging.INFO,
-        f"{where} of {options.source}: {total.accepted} accepted, {total.duplicate} duplicate,"
+        f"{where} of {options.source}: {total.accepted} accepted, {total.duplicate} duplicate"
+        f"{again}{healed},"
         f" {total.rejected} rejected, {total.delivered} delivered,"
         f" {sum(total.discarded.values())} discarded {total.discarded or ''}".rstrip()
-        + (f", for no listener: {nobody}" if nobody else ""),
+        + (f", for no listener: {nobody}" if nobody else "")
+        + (f"; {_UNIDENTIFIED}" if job.unidentified and batch is not None else ""),
     )
     if options.report_path is not None:
+        named = {"publishers": publishers[:MOST_PUBLISHERS]}
         with open(options.report_path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"batch": batch} | asdict(total)) + "\n")
+            file.write(json.dumps({"batch": batch} | asdict(total) | named) + "\n")
+    invalid.check(where=where)
 
 
 def report_abort(messages: list[WriterCommitMessage | None], *, batch: int | None) -> None:

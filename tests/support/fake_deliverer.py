@@ -214,6 +214,9 @@ class FakeDeliverer:
         """Return the line's identity, and whether it is a new one."""
         found = json.loads(line)
         identifier = found["properties"].get("IndicationIdentifier")
+        if isinstance(identifier, dict):
+            # Of a class that gives it no type.
+            identifier = identifier["value"]
         if identifier is None:
             # Never a duplicate: its place among the accepted stands for it.
             key = ("", str(len(self.accepted)))

@@ -10,7 +10,8 @@ import pytest
 
 from pyspark_pillion.deliverer import Address, Deliverer
 from pyspark_pillion.options import parse_options
-from pyspark_pillion.sending import FailOnInvalid, Rejects, Sender
+from pyspark_pillion.rejects import FailAtCommit, Rejects
+from pyspark_pillion.sending import Sender
 from support.between import Between
 from support.processes import ListenerProcess, listener_process
 from support.publisher import FakePace
@@ -77,7 +78,7 @@ class House:
             self.connection(),
             options=parse_options({"source": "test", **options}),
             publisher=publisher,
-            rejects=rejects or FailOnInvalid(),
+            rejects=rejects or FailAtCommit(),
             pace=self.pace,
         )
 

@@ -18,7 +18,7 @@ from pyspark_pillion.errors import (
     RequestRefusedError,
     UndeliveredError,
 )
-from pyspark_pillion.sending import RejectsFile
+from pyspark_pillion.rejects import RejectsFile
 from support.between import lose_answer
 from support.fake_deliverer import hang_up
 from support.resources import alert_filter, subscription
@@ -54,7 +54,7 @@ def test_what_was_discarded_and_is_repeated_counts_each_time(house: Any) -> None
     deliverer = house.deliver_to(retry={"attempts": 0, "intervalSeconds": 60})
     house.between.script += [lose_answer]
     house.pace.meanwhile = lambda: give_up_on_two(house)
-    sender = house.sender(onUndelivered="report")
+    sender = house.sender(flushLevel="delivered", onUndelivered="report")
     # Accepted, given up, and repeated for want of an answer: nobody has it, so it is accepted anew.
     sender.send(named("a", "b"))
     sender.send(named("b"))
@@ -73,13 +73,53 @@ def give_up_on_two(house: Any) -> None:
 def test_a_flush_tells_the_discards_of_another_publishers_originals(house: Any) -> None:
     house.behave(status=503)
     house.deliver_to(retry={"attempts": 0})
-    first = house.sender(publisher="spark/1", onUndelivered="report")
+    first = house.sender(publisher="spark/1", flushLevel="delivered", onUndelivered="report")
     first.send(named("a"))
     first.flush()
-    second = house.sender(publisher="spark/2")
+    second = house.sender(publisher="spark/2", onUndelivered="fail")
     second.send(named("a"))
     with pytest.raises(UndeliveredError, match="siem: attempts-exceeded 1"):
         second.flush()
+
+
+def test_a_duplicate_of_a_class_outside_the_schema_is_recognised(house: Any) -> None:
+    house.deliver_to()
+    stated = {"IndicationIdentifier": {"type": "string", "value": "a"}}
+    line = lines({"class": "ACME_FanIndication", "properties": stated})
+    senders = [house.sender(publisher=publisher) for publisher in ("spark/1", "spark/2")]
+    for sender in senders:
+        sender.send(line)
+    assert [sender.counts.accepted for sender in senders] == [1, 0]
+
+
+def flush_until_told(sender: Any) -> None:
+    """Each flush is answered at once, so it is asked until the discard is there."""
+    for _ in range(10_000):
+        sender.flush()
+
+
+def test_a_listener_that_has_healed_gets_what_it_missed_when_a_batch_comes_again(
+    house: Any,
+) -> None:
+    deliverer = house.stand_before(
+        *resources(house.destination("good"), house.destination("bad", retry={"attempts": 0}))
+    )
+    house.behave(status=503)
+    first = house.sender(publisher="spark/1", flushLevel="accepted", onUndelivered="fail")
+    first.send(named("a"))
+    deliverer.wait(lambda run: run.failed("good", 1))
+    with pytest.raises(UndeliveredError, match="bad: attempts-exceeded 1"):
+        flush_until_told(first)
+    house.behave()
+    deliverer.retry("good", 1)
+    deliverer.settled()
+    again = house.sender(publisher="spark/2", flushLevel="delivered")
+    again.send(named("a"))
+    again.flush()
+
+    assert (again.counts.duplicate, again.counts.redelivered) == (1, 1)
+    assert again.counts.discarded == {}
+    assert house.identifiers("bad") == house.identifiers("good") == ["a"]
 
 
 def test_a_duplicate_that_was_delivered_adds_nothing_to_what_a_flush_counts(house: Any) -> None:
@@ -119,11 +159,11 @@ def test_a_flush_that_is_not_complete_in_time_says_what_it_waits_for(house: Any)
     house.behave(hang=True)
     house.deliver_to()
     house.between.flush_steps += [ask_without_waiting] * 4
-    first = house.sender(publisher="spark/1", flushTimeoutSeconds="0.3")
+    first = house.sender(publisher="spark/1", flushLevel="delivered", flushTimeoutSeconds="0.3")
     first.send(named("a"))
     with pytest.raises(FlushTimeoutError, match="pending: siem 1"):
         first.flush()
-    second = house.sender(publisher="spark/2", flushTimeoutSeconds="0.3")
+    second = house.sender(publisher="spark/2", flushLevel="delivered", flushTimeoutSeconds="0.3")
     second.send(named("a"))
     with pytest.raises(FlushTimeoutError, match="pending: originals of duplicates 1"):
         second.flush()
@@ -238,18 +278,29 @@ def test_what_a_deliverer_cannot_give_fails_the_task_at_once(
 
 def test_a_flush_level_that_a_deliverer_cannot_give_fails_the_task(house: Any) -> None:
     house.deliver_to()
-    sender = house.sender(flushLevel="stable")
+    sender = house.sender(flushLevel="durable")
     sender.send(named("a"))
-    with pytest.raises(RequestRefusedError, match="level=stable needs stores"):
+    with pytest.raises(RequestRefusedError, match="level=durable needs durability Disk"):
         sender.flush()
+
+
+def test_by_default_a_task_waits_for_what_the_deliverer_can_give(house: Any) -> None:
+    house.behave(status=503)
+    house.deliver_to()
+    sender = house.sender()
+    sender.send(named("a"))
+    assert sender.flush().complete
+    assert house.pace.slept == []
 
 
 def test_wrong_lines_are_quoted_with_field_and_remedy(house: Any) -> None:
     house.deliver_to()
+    sender = house.sender()
+    sender.send(lines(alert("a"), alert("b", PerceivedSeverity=70_000)))
     with pytest.raises(
-        InvalidIndicationsError, match=r"\nproperties.PerceivedSeverity: [^p].*70000"
+        InvalidIndicationsError, match=r"1 x properties.PerceivedSeverity: [^p].*70000"
     ) as caught:
-        house.sender().send(lines(alert("a"), alert("b", PerceivedSeverity=70_000)))
+        sender._rejects.summary.check(where="save")
 
     assert "uint16" in str(caught.value)
 

@@ -108,7 +108,7 @@ def test_identities_and_times_do_not_depend_on_the_sessions_zone(spark: SparkSes
                 lines(
                     df,
                     identity=["at"],
-                    properties={"EventTime": F.col("at"), "expires": F.col("at")},
+                    properties={**ALERT, "EventTime": F.col("at"), "expires": F.col("at")},
                 )
             )
     finally:
@@ -147,13 +147,13 @@ def test_every_problem_of_publish_is_told_before_a_task_starts(
             output_mode="complete",
         )
 
-    assert len(caught.value.problems) == 7
+    assert len(caught.value.problems) == 10
     assert deliverer.requests == []
 
 
 def test_types_of_publish_are_told_before_a_task_starts(spark: SparkSession) -> None:
     df = alerts(spark)
-    properties = {"PerceivedSeverity": F.col("name"), "EventID": F.col("id")}
+    properties = {**ALERT, "PerceivedSeverity": F.col("name"), "EventID": F.col("id")}
     with pytest.raises(ConfigurationError) as caught:
         indications(df, source="s", identity=[F.array("id")], properties=properties)
 
@@ -162,6 +162,110 @@ def test_types_of_publish_are_told_before_a_task_starts(spark: SparkSession) -> 
         "EventID",
         "identity",
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (F.rand, "identity 2 depends on rand, which differs from run to run"),
+        (F.monotonically_increasing_id, "identity 2 depends on monotonically_increasing_id"),
+        (lambda: F.expr("uuid()"), "identity 2 depends on uuid"),
+        (lambda: F.unix_timestamp() + 1, "identity 2 depends on current_timestamp"),
+        (F.current_date, "identity 2 depends on current_date"),
+    ],
+)
+def test_an_identity_of_the_run_is_refused_also_when_a_column_hides_it(
+    spark: SparkSession, key: Any, told: str
+) -> None:
+    hidden = alerts(spark).withColumn("k", key()).withColumn("k", F.concat("k", F.lit("x")))
+    for df, identity in ((alerts(spark), ["id", key()]), (hidden, ["id", "k"])):
+        with pytest.raises(ConfigurationError, match=told):
+            indications(df, source="s", identity=identity, properties=ALERT)
+
+
+def test_other_columns_and_conditions_may_depend_on_the_run(spark: SparkSession) -> None:
+    df = alerts(spark).where(F.rand() < 2).withColumn("file", F.input_file_name())
+    properties = {**ALERT, "EventTime": F.current_timestamp()}
+    made = indications(df, source="s", identity=["id", "file"], properties=properties)
+    assert made.columns == ["value"]
+
+
+def test_a_key_is_found_as_spark_finds_it(spark: SparkSession) -> None:
+    df = alerts(spark, 2).withColumn("s", F.struct(F.col("id").alias("b")))
+    assert identities(df, identity=["ID"]) == identities(df, identity=["s.b"])
+    with pytest.raises(ConfigurationError, match=r"identity has 's\.\*', which the rows do not"):
+        indications(df, source="s", identity=["s.*"], properties=ALERT)
+
+
+def test_rows_whose_identity_is_null_are_rejected(
+    spark: SparkSession, deliverer: FakeDeliverer, tmp_path: Path
+) -> None:
+    published = publish(
+        alerts(spark, 10).withColumn("k", F.when(F.col("id") >= 4, F.col("id"))),
+        source="test",
+        identity=["k"],
+        properties=ALERT,
+        url=deliverer.url,
+        options={"onInvalid": "rejects", "rejectsPath": str(tmp_path)},
+    )
+
+    assert isinstance(published, Published)
+    assert (published.accepted, published.duplicate, published.rejected) == (6, 0, 4)
+    assert len(published.publishers) == 2
+
+
+def test_a_class_outside_the_schema_is_published(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    speed = F.struct(F.lit("uint16").alias("type"), F.col("id").alias("value"))
+    for _ in range(2):
+        published = publish(
+            alerts(spark, 1),
+            source="test",
+            identity=["id"],
+            properties={"Speed": speed},
+            class_name="ACME_FanIndication",
+            url=deliverer.url,
+        )
+
+    assert isinstance(published, Published)
+    assert (published.accepted, published.duplicate) == (0, 1)
+    (line,) = deliverer.accepted
+    assert line["properties"]["Speed"] == {"type": "uint16", "value": 0}
+    assert line["properties"]["IndicationIdentifier"]["type"] == "string"
+
+
+def test_a_group_is_published_in_order_by_one_task(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    publish(
+        alerts(spark, 40, partitions=4),
+        source="test",
+        identity=["id"],
+        properties={**ALERT, "group": (F.col("id") % 3).cast("string"), "EventID": F.col("name")},
+        url=deliverer.url,
+        options={"batchSize": "3"},
+        order_by=["id"],
+    )
+
+    assert len(deliverer.accepted) == 40
+    for group in "012":
+        found = [a["properties"]["EventID"] for a in deliverer.accepted if a["group"] == group]
+        assert found == [f"n{n}" for n in range(int(group), 40, 3)]
+
+
+def test_an_order_needs_a_group_and_columns(spark: SparkSession) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        publish(alerts(spark), source="s", identity=["id"], properties=ALERT, order_by=["absent"])
+    assert [text.split()[0] for text in caught.value.problems] == ["order_by"] * 2
+
+
+def test_reading_and_tables_of_the_format_are_refused(spark: SparkSession) -> None:
+    register(spark)
+    with pytest.raises(AnalysisException, match="there is no table of it to create"):
+        spark.sql("CREATE TABLE t USING pillion")
+    with pytest.raises(AnalysisException, match="publishes, and reads nothing"):
+        spark.read.format("pillion").load()
 
 
 def test_publish_demands_an_identity(spark: SparkSession) -> None:
@@ -181,7 +285,7 @@ def test_a_time_parser_that_drops_microseconds_is_refused(spark: SparkSession) -
 def test_structured_rows_are_published(spark: SparkSession, deliverer: FakeDeliverer) -> None:
     df = alerts(spark, 3).select(
         F.col("name").alias("IndicationIdentifier"),
-        F.lit(6).alias("AlertType"),
+        *(F.lit(value).alias(name) for name, value in ALERT.items()),
         F.timestamp_seconds("id").alias("happened"),
         F.when(F.col("id") == 1, "one").alias("Message"),
     )
@@ -189,14 +293,14 @@ def test_structured_rows_are_published(spark: SparkSession, deliverer: FakeDeliv
 
     found = sorted(deliverer.accepted, key=lambda a: str(a["properties"]["EventTime"]))
     assert [line["properties"] for line in found] == [
-        {"IndicationIdentifier": "n0", "AlertType": 6, "EventTime": "19700101000000.000000+000"},
+        {"IndicationIdentifier": "n0", **ALERT, "EventTime": "19700101000000.000000+000"},
         {
             "IndicationIdentifier": "n1",
-            "AlertType": 6,
+            **ALERT,
             "EventTime": "19700101000001.000000+000",
             "Message": "one",
         },
-        {"IndicationIdentifier": "n2", "AlertType": 6, "EventTime": "19700101000002.000000+000"},
+        {"IndicationIdentifier": "n2", **ALERT, "EventTime": "19700101000002.000000+000"},
     ]
 
 
@@ -249,7 +353,7 @@ def test_tasks_that_fail_and_run_again_publish_each_row_once(
     assert len(publishers) == 5
 
 
-def test_a_task_that_keeps_failing_fails_the_save_and_quotes_the_row(
+def test_invalid_rows_fail_the_save_once_and_are_quoted(
     spark: SparkSession, deliverer: FakeDeliverer
 ) -> None:
     with pytest.raises(PySparkException, match="99 is no uint16 that CIM knows"):
@@ -261,7 +365,8 @@ def test_a_task_that_keeps_failing_fails_the_save_and_quotes_the_row(
             url=deliverer.url,
         )
 
-    assert len(deliverer.published) == 4
+    # No task runs again for them.
+    assert len(deliverer.published) == 1
 
 
 def test_invalid_rows_can_be_rejected_to_files(
@@ -291,10 +396,10 @@ def test_discarded_indications_fail_the_save_or_are_reported(
 ) -> None:
     deliverer.discards = {"wbem": {"attempts-exceeded": 1}}
     arguments: dict[str, Any] = {"source": "test", "identity": ["id"], "properties": ALERT}
-    df = alerts(spark, 4)
+    df, waiting = alerts(spark, 4), {"flushLevel": "delivered"}
     with pytest.raises(PySparkException, match="wbem: attempts-exceeded 1"):
-        publish(df, **arguments, url=deliverer.url)
-    reported = publish(df, **arguments, url=deliverer.url, options={"onUndelivered": "report"})
+        publish(df, **arguments, url=deliverer.url, options=waiting)
+    reported = publish(df, **arguments, url=deliverer.url)
 
     assert isinstance(reported, Published)
     assert reported.discarded == {"wbem: attempts-exceeded": 2}

@@ -12,10 +12,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pyspark_pillion import publish
+from pyspark_pillion import ConfigurationError, publish
 from support.fake_deliverer import FakeDeliverer, full, status
 from support.publisher import identifiers_of
 from support.spark import start_spark
+
+ALERT: dict[str, Any] = {"AlertType": 6, "PerceivedSeverity": 4, "ProbableCause": 52}
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -54,7 +56,7 @@ def run(spark: SparkSession, inputs: Path, deliverer: FakeDeliverer, **options: 
         events,
         source="stream",
         identity=["n"],
-        properties={"AlertType": 6, "EventID": F.col("n").cast("string")},
+        properties={**ALERT, "EventID": F.col("n").cast("string")},
         url=deliverer.url,
         options={"batchSize": "5", **options},
     )
@@ -122,7 +124,7 @@ def test_update_mode_goes_by_way_of_foreach_batch(
         counts,
         source="stream",
         identity=["rest", "count"],
-        properties={"EventID": F.col("rest").cast("string")},
+        properties={**ALERT, "EventID": F.col("rest").cast("string")},
         url=deliverer.url,
         output_mode="update",
     )
@@ -135,12 +137,17 @@ def test_update_mode_goes_by_way_of_foreach_batch(
 
     assert published(deliverer) == [0, 1, 2]
     assert len(set(identifiers_of(deliverer))) == 3
+    # As in append mode, the publishers name query and batch.
+    publishers = {seen.headers["pillion-publisher"] for seen in deliverer.published}
+    assert {name.split("/")[1] for name in publishers} == {f"{query.id}.0"}
+    with pytest.raises(ConfigurationError, match="identity has only what the rows are grouped by"):
+        publish(counts, source="s", identity=["rest"], properties=ALERT, output_mode="update")
 
 
 def test_complete_mode_is_refused(cores: Any, inputs: Path, deliverer: FakeDeliverer) -> None:
     counts = cores(2).readStream.schema("n long").json(str(inputs)).groupBy("n").count()
     writer: Any = publish(
-        counts, source="stream", identity=["n"], properties={"AlertType": 6}, url=deliverer.url
+        counts, source="stream", identity=["n"], properties=ALERT, url=deliverer.url
     )
     checkpoint = str(inputs.parent / "checkpoint")
     query = writer.outputMode("complete").option("checkpointLocation", checkpoint).start()

@@ -100,12 +100,13 @@ def send(
 
 def test_what_a_broken_listener_loses_fails_the_save(spark: SparkSession, town: Town) -> None:
     with pytest.raises(PySparkException, match="discarded: broken: attempts-exceeded 2"):
-        send(spark.range(0, 2, 1, 1), "broken", town=town, source="fail")
+        send(spark.range(0, 2, 1, 1), "broken", town=town, source="fail", flushLevel="delivered")
 
 
 def test_what_a_broken_listener_loses_is_reported(spark: SparkSession, town: Town) -> None:
     rows = spark.range(0, 2, 1, 1)
-    reported = send(rows, "broken", town=town, source="report", onUndelivered="report")
+    waiting = {"flushLevel": "delivered", "onUndelivered": "report"}
+    reported = send(rows, "broken", town=town, source="report", **waiting)
 
     assert (reported.accepted, reported.delivered) == (2, 0)
     assert reported.discarded == {"broken: attempts-exceeded": 2}
@@ -116,12 +117,13 @@ def test_a_flush_that_takes_too_long_fails_the_save(spark: SparkSession, town: T
         r"delivered within 1 s \(option flushTimeoutSeconds\); pending: originals of duplicates 1"
     )
     # What is quoted is the last attempt; the first was told that its own row is pending.
+    waiting = {"flushLevel": "delivered", "flushTimeoutSeconds": "1"}
     with pytest.raises(PySparkException, match=late):
-        send(spark.range(1), "hung", town=town, source="late", flushTimeoutSeconds="1")
+        send(spark.range(1), "hung", town=town, source="late", **waiting)
 
 
-def test_a_flush_of_what_is_accepted_does_not_wait(spark: SparkSession, town: Town) -> None:
-    published = send(spark.range(1), "hung", town=town, source="early", flushLevel="accepted")
+def test_no_listener_delays_a_job_by_default(spark: SparkSession, town: Town) -> None:
+    published = send(spark.range(1), "hung", town=town, source="early")
 
     assert (published.accepted, published.delivered) == (1, 0)
 
@@ -136,6 +138,7 @@ def test_rows_that_the_deliverer_refuses_are_rejected_to_files(
         town=town,
         source="rejects",
         severity=severity,
+        flushLevel="delivered",
         onInvalid="rejects",
         rejectsPath=str(tmp_path),
     )
@@ -158,7 +161,8 @@ def test_back_pressure_slows_a_job_down_and_costs_neither_rows_nor_order(
 ) -> None:
     before = len(town.good.record())
     rows = spark.range(0, SLOW_ROWS, 1, 1)
-    published = send(rows, "good", town=town, source="slow", batchSize=str(SLOW_ROWS))
+    options = {"batchSize": str(SLOW_ROWS), "flushLevel": "delivered"}
+    published = send(rows, "good", town=town, source="slow", **options)
 
     # Whatever is accepted and sent again nevertheless would be a duplicate.
     assert (published.accepted, published.duplicate) == (SLOW_ROWS, 0)

@@ -160,7 +160,7 @@ def test_the_same_lines_are_duplicates_just_inside_the_window_and_new_just_beyon
 def again(lines: list[bytes], *, url: str) -> tuple[int, int]:
     """Publish lines as a task does."""
     batch = pa.record_batch([pa.array([line.decode() for line in lines])], names=["value"])
-    options = parse_options({"source": "weather.nyc", "url": url})
+    options = parse_options({"source": "weather.nyc", "url": url, "flushLevel": "delivered"})
     counts = publish_partition([batch], Job(options, "value", "again")).counts
     assert counts.delivered == counts.accepted
     return counts.accepted, counts.duplicate

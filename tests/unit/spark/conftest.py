@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyspark_pillion.deliverer import Deliverer
-from pyspark_pillion.sending import FailOnInvalid, Rejects, Sender
+from pyspark_pillion.rejects import FailAtCommit, Rejects
+from pyspark_pillion.sending import Sender
 from support.fake_deliverer import FakeDeliverer
 from support.publisher import FakePace, make_options
 
@@ -36,7 +37,7 @@ def make_sender(deliverer: FakeDeliverer, pace: FakePace) -> Iterator[MakeSender
             connection,
             options=options,
             publisher="spark/test/1",
-            rejects=rejects or FailOnInvalid(),
+            rejects=rejects or FailAtCommit(),
             pace=pace,
         )
 

@@ -3,7 +3,10 @@
 import pytest
 from pyspark.sql import types as T
 
-from pyspark_pillion.columns import column_problems, property_problems
+from generate_spark_classes import FILE, classes_text
+from pyspark_pillion.columns import column_problems, property_problems, required_problems
+
+STATED = T.StructType([T.StructField("type", T.StringType()), T.StructField("value", T.LongType())])
 
 
 def problem(name: str, kind: T.DataType, class_name: str = "CIM_AlertIndication") -> str:
@@ -25,10 +28,11 @@ def schema(**fields: T.DataType) -> T.StructType:
         ("EventID", T.StringType()),
         ("RecommendedActions", T.ArrayType(T.StringType())),
         ("EventID", T.NullType()),
-        ("SomethingNew", T.DoubleType()),
+        ("perceivedseverity", T.IntegerType()),
+        ("SomethingNew", STATED),
+        ("AlertType", STATED),
         ("expires", T.TimestampType()),
         ("group", T.StringType()),
-        ("Nested", T.StructType([T.StructField("a", T.LongType())])),
     ],
 )
 def test_types_that_fit_are_let_through(name: str, kind: T.DataType) -> None:
@@ -46,6 +50,7 @@ def test_types_that_fit_are_let_through(name: str, kind: T.DataType) -> None:
         ("EventTime", T.TimestampNTZType(), "no time zone"),
         ("EventID", T.LongType(), '.cast("string")'),
         ("MessageArguments", T.StringType(), '.cast("array<string>")'),
+        ("perceivedseverity", T.StringType(), '.cast("int")'),
         ("Anything", T.BinaryType(), "make it text"),
         ("Anything", T.MapType(T.StringType(), T.StringType()), "make it text"),
         ("Anything", T.ArrayType(T.TimestampType()), "plain values"),
@@ -76,9 +81,10 @@ def test_every_problem_of_the_columns_is_told() -> None:
         columns={"absent": "Trending"},
     )
 
-    assert len(found) == 4
+    assert len(found) == 7
     assert "'absent'" in found[0]
     assert "two columns stand for 'eventid'" in found[1]
+    assert found[-1] == "ProbableCause is missing: CIM_AlertIndication requires it, as uint16"
 
 
 def test_a_property_is_judged_by_the_name_it_is_given() -> None:
@@ -90,3 +96,35 @@ def test_a_property_is_judged_by_the_name_it_is_given() -> None:
 
 def test_rows_without_columns_are_refused() -> None:
     assert column_problems(schema(), class_name="C", columns={}) == ["the rows have no columns"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PercievedSeverity", "did you mean PerceivedSeverity? Else state its type"),
+        ("Speed", "state its type"),
+    ],
+)
+def test_a_property_that_the_class_does_not_have_is_refused(name: str, meant: str) -> None:
+    found = problem(name, T.LongType())
+    assert found.startswith(f"{name} is no property of CIM_AlertIndication: {meant}")
+
+
+def test_types_of_every_class_of_the_schema_are_known() -> None:
+    assert problem("PreviousInstance", T.StringType(), "CIM_InstModification") != ""
+    made = T.StructType([T.StructField("class", T.StringType())])
+    assert problem("PreviousInstance", made, "cim_instmodification") == ""
+
+
+def test_required_properties_and_misspelt_classes_are_told() -> None:
+    given = ["alerttype", "PerceivedSeverity"]
+    (missing,) = required_problems(given, class_name="CIM_AlertIndication")
+    assert missing.startswith("ProbableCause is missing")
+    assert required_problems([], class_name="CIM_AlertIndicaton") == [
+        "the class CIM_AlertIndicaton is not known: did you mean CIM_AlertIndication?"
+    ]
+    assert required_problems([], class_name="ACME_AlertIndication") == []
+
+
+def test_the_classes_of_the_driver_are_those_of_the_deliverers_schema() -> None:
+    assert FILE.read_text(encoding="utf-8") == classes_text()

@@ -22,13 +22,14 @@ def test_source_alone_is_enough() -> None:
     assert (options.source, options.ack, options.flush_level) == (
         "weather",
         "accepted",
-        "delivered",
+        None,
     )
     assert (options.batch_size, options.on_undelivered, options.on_invalid) == (
         5000,
-        "fail",
+        "report",
         "fail",
     )
+    assert options.redeliver
 
 
 def test_source_is_required() -> None:
@@ -66,7 +67,12 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
 
 
 def test_sparks_own_options_are_tolerated() -> None:
-    parse_options({"source": "s", "path": "/p", "queryName": "q", "checkpointLocation": "/c"})
+    parse_options({"source": "s", "queryName": "q", "checkpointLocation": "/c"})
+
+
+def test_a_path_of_save_is_refused_since_nothing_is_there() -> None:
+    (problem,) = problems(source="s", path="/alerts")
+    assert problem.startswith("the path '/alerts' means nothing: call save() or start() without it")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +127,35 @@ def test_a_task_whose_requests_are_durable_ends_when_all_is_durable_unless_told_
     assert options.flush_level == "delivered"
 
 
+def test_who_asks_for_delivery_or_for_failure_gets_both() -> None:
+    asked = parse_options({"source": "s", "flushLevel": "delivered"})
+    assert asked.on_undelivered == "fail"
+    asked = parse_options({"source": "s", "onUndelivered": "fail"})
+    assert asked.flush_level == "delivered"
+    asked = parse_options({"source": "s", "ack": "durable", "onUndelivered": "fail"})
+    assert asked.flush_level == "durable"
+    asked = parse_options({"source": "s", "flushLevel": "delivered", "onUndelivered": "report"})
+    assert asked.on_undelivered == "report"
+
+
+@pytest.mark.parametrize("option", ["ack", "flushLevel"])
+def test_a_level_that_this_version_does_not_have_is_refused_on_the_driver(option: str) -> None:
+    (problem,) = problems(source="s", **{option: "stable"})
+    assert problem.startswith(
+        f"option {option} is 'stable', which this version does not have: choose one of accepted"
+    )
+
+
+@pytest.mark.parametrize("name", ["cim alert", "9Lives", "", "CIM-Alert"])
+def test_a_class_name_that_no_class_can_have_is_refused(name: str) -> None:
+    assert problems(source="s", className=name)[0].startswith(f"option className is {name!r}")
+
+
+def test_redelivery_can_be_left_out() -> None:
+    assert not parse_options({"source": "s", "redeliver": "False"}).redeliver
+    assert "choose one of true, false" in problems(source="s", redeliver="no")[0]
+
+
 def test_rejects_need_a_path_and_a_path_needs_rejects() -> None:
     assert "rejectsPath" in problems(source="s", onInvalid="rejects")[0]
     assert "onInvalid" in problems(source="s", rejectsPath="/tmp/r")[0]
@@ -128,7 +163,13 @@ def test_rejects_need_a_path_and_a_path_needs_rejects() -> None:
     assert options.rejects_path == "/r"
 
 
-@pytest.mark.parametrize("path", ["rejects", "s3a://bucket/rejects"])
+@pytest.mark.parametrize("uri", ["s3://bucket/rejects", "hdfs://name:8020/rejects"])
+def test_rejects_go_to_file_systems_of_pyarrow(uri: str) -> None:
+    options = parse_options({"source": "s", "onInvalid": "rejects", "rejectsPath": uri})
+    assert options.rejects_path == uri
+
+
+@pytest.mark.parametrize("path", ["rejects", "s3a://bucket/rejects", "s3://"])
 def test_a_rejects_path_is_a_directory_of_the_executor(path: str) -> None:
     found = problems(source="s", onInvalid="rejects", rejectsPath=path)
     assert found[0].startswith(f"option rejectsPath is {path!r}: write an absolute path")

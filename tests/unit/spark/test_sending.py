@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from pyspark_pillion.errors import (
     RequestRefusedError,
     UndeliveredError,
 )
-from pyspark_pillion.sending import RejectsFile, Verdict, again, verdict
+from pyspark_pillion.rejects import RejectsFile
+from pyspark_pillion.sending import Verdict, again, verdict
 from support.fake_deliverer import (
     Answer,
     FakeDeliverer,
@@ -80,7 +82,12 @@ def test_lines_are_sent_with_publisher_source_and_level(
     sender.send(lines_of("a", "b"))
 
     (seen,) = deliverer.published
-    assert seen.query == {"ack": "durable", "source": "wind & rain", "timeout": "15"}
+    assert seen.query == {
+        "ack": "durable",
+        "source": "wind & rain",
+        "redeliver": "true",
+        "timeout": "15",
+    }
     assert seen.headers["pillion-publisher"] == "spark/test/1"
     assert seen.headers["content-type"] == "application/x-ndjson"
     assert identifiers_of(deliverer) == ["a", "b"]
@@ -184,25 +191,32 @@ def test_back_pressure_with_progress_never_ends_patience(
     assert sum(pace.slept) > 1
 
 
-def test_a_wrong_line_fails_the_task_and_is_quoted(
+def failure(sender: Any) -> str:
+    with pytest.raises(InvalidIndicationsError) as caught:
+        sender._rejects.summary.check(where="save")
+    return str(caught.value)
+
+
+def test_a_wrong_line_fails_the_save_and_is_quoted(
     make_sender: Any, deliverer: FakeDeliverer
 ) -> None:
-    with pytest.raises(InvalidIndicationsError) as caught:
-        make_sender().send(with_wrong("a", at=1))
+    sender = make_sender()
+    sender.send(with_wrong("a", at=1))
 
-    text = str(caught.value)
+    assert identifiers_of(deliverer) == ["a"]
+    text = failure(sender)
     assert "\nproperties.PerceivedSeverity: 99 is no uint16 that CIM knows, in {" in text
     assert "onInvalid" in text
 
 
 def test_only_the_first_wrong_lines_are_quoted_shortened(make_sender: Any) -> None:
     wrong = pa.array([WRONG[:-1] + " " * n + ',"x":"' + "y" * 5000 + '"}' for n in range(8)])
-    with pytest.raises(InvalidIndicationsError) as caught:
-        make_sender().send(wrong)
+    sender = make_sender()
+    sender.send(wrong)
 
-    assert len(str(caught.value).splitlines()) == 7
-    assert "and 3 more" in str(caught.value)
-    assert len(str(caught.value)) < 2000
+    assert len(failure(sender).splitlines()) == 8
+    assert failure(sender).startswith("8 rows")
+    assert len(failure(sender)) < 2000
 
 
 def test_wrong_lines_go_to_the_rejects_and_the_others_are_accepted(
@@ -247,10 +261,9 @@ def test_a_line_that_is_too_long_by_itself_is_invalid(
     make_sender: Any, deliverer: FakeDeliverer
 ) -> None:
     deliverer.longest_body = 50
-    with pytest.raises(
-        InvalidIndicationsError, match=r"longer than the deliverer takes: .*50 bytes"
-    ):
-        make_sender().send(lines_of("a", "b"))
+    sender = make_sender()
+    sender.send(lines_of("a", "b"))
+    assert re.search(r"2 x longer than the deliverer takes: .*50 bytes", failure(sender))
 
 
 @pytest.mark.parametrize("code", [301, 400, 401, 404, 415])
@@ -354,7 +367,7 @@ def test_the_question_is_put_again_while_the_deliverer_is_not_ready(
 
 def test_flush_waits_for_the_level(make_sender: Any, deliverer: FakeDeliverer) -> None:
     deliverer.pending_flushes = 3
-    sender = make_sender()
+    sender = make_sender(flushLevel="delivered")
     sender.send(lines_of("a", "b"))
     flushed = sender.flush()
 
@@ -394,7 +407,7 @@ def test_a_flush_that_does_not_complete_fails_the_task_naming_who_is_late(
     make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
 ) -> None:
     deliverer.pending_flushes = 10_000
-    sender = make_sender(flushTimeoutSeconds="5")
+    sender = make_sender(flushLevel="delivered", flushTimeoutSeconds="5")
     sender.send(lines_of("a", "b"))
     with pytest.raises(FlushTimeoutError, match=r"delivered within 5 s .*pending: sink 2"):
         sender.flush()
@@ -406,7 +419,7 @@ def test_what_was_discarded_fails_the_task_naming_destination_and_reason(
     make_sender: Any, deliverer: FakeDeliverer
 ) -> None:
     deliverer.discards = {"wbem": {"attempts-exceeded": 2}}
-    sender = make_sender()
+    sender = make_sender(flushLevel="delivered")
     sender.send(lines_of("a"))
     with pytest.raises(UndeliveredError, match=r"wbem: attempts-exceeded 2"):
         sender.flush()
@@ -416,11 +429,59 @@ def test_what_was_discarded_can_be_reported_instead(
     make_sender: Any, deliverer: FakeDeliverer
 ) -> None:
     deliverer.discards = {"wbem": {"attempts-exceeded": 2}}
-    sender = make_sender(onUndelivered="report")
+    sender = make_sender(flushLevel="delivered", onUndelivered="report")
     sender.send(lines_of("a"))
     sender.flush()
 
     assert sender.counts.discarded == {"wbem: attempts-exceeded": 2}
+
+
+def test_by_default_no_listener_costs_a_task_anything(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    deliverer.discards = {"wbem": {"attempts-exceeded": 2}}
+    deliverer.pending_flushes = 10_000
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    sender.flush()
+
+    assert [seen.query["level"] for seen in deliverer.flushed] == ["durable"]
+    assert pace.slept == []
+    assert sender.counts.discarded == {"wbem: attempts-exceeded": 2}
+
+
+def test_without_a_disk_a_task_waits_for_what_is_accepted(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    deliverer.flush_script += [Answer(400, {"reason": "level=durable needs durability Disk"})]
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    assert sender.flush().complete
+    assert [seen.query["level"] for seen in deliverer.flushed] == ["durable", "accepted"]
+
+
+def test_duplicates_are_redelivered_and_counted(make_sender: Any, deliverer: FakeDeliverer) -> None:
+    healed = {"accepted": 0, "duplicate": 2, "redelivered": 1, "refused": []}
+    deliverer.script += [status(200, document=healed)]
+    sender = make_sender()
+    sender.send(lines_of("a", "b"))
+    assert (sender.counts.duplicate, sender.counts.redelivered) == (2, 1)
+    make_sender(redeliver="false").send(lines_of("c"))
+    assert [seen.query.get("redeliver") for seen in deliverer.published] == ["true", None]
+
+
+def test_an_older_deliverer_is_asked_for_no_redelivery(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    older = {"reason": "unknown parameter 'redeliver': known are ack, callback, instance"}
+    deliverer.script += [status(400, document=older)]
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    sender.send(lines_of("b"))
+
+    assert identifiers_of(deliverer) == ["a", "b"]
+    found = [seen.query.get("redeliver") for seen in deliverer.published]
+    assert found == ["true", None, None]
 
 
 def test_a_deliverer_that_forgot_the_publisher_fails_the_flush(
@@ -434,10 +495,10 @@ def test_a_deliverer_that_forgot_the_publisher_fails_the_flush(
 
 
 def test_a_flush_that_is_refused_fails_the_task(make_sender: Any, deliverer: FakeDeliverer) -> None:
-    sender = make_sender(flushLevel="stable")
+    sender = make_sender(flushLevel="durable")
     sender.send(lines_of("a"))
-    deliverer.flush_script += [Answer(400, {"reason": "level stable needs stores"})]
-    with pytest.raises(RequestRefusedError, match="needs stores"):
+    deliverer.flush_script += [Answer(400, {"reason": "level=durable needs durability Disk"})]
+    with pytest.raises(RequestRefusedError, match="needs durability Disk"):
         sender.flush()
 
 

@@ -2,23 +2,42 @@
 
 import json
 import logging
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow.fs import FileSelector, _MockFileSystem
 from pyspark.sql import types as T
 
+from py_files import write as write_archive
 from pyspark_pillion.errors import ConfigurationError, InvalidIndicationsError
+from pyspark_pillion.lines import Invalid
+from pyspark_pillion.rejects import RejectsObject, Summary
 from pyspark_pillion.sending import Counts
-from pyspark_pillion.source import BatchWriter, DefaultSource, StreamWriter, TaskCounts
+from pyspark_pillion.source import (
+    Attempt,
+    BatchWriter,
+    DefaultSource,
+    RowStreamWriter,
+    StreamWriter,
+    TaskCounts,
+)
 from support.fake_deliverer import FakeDeliverer
 from support.publisher import identifiers_of, lines_of
 
+SPARK = Path(__file__).parents[3] / "spark"
 LINES = T.StructType([T.StructField("value", T.StringType())])
+SHORTS = ("AlertType", "PerceivedSeverity", "ProbableCause", "Trending")
 ROWS = T.StructType(
-    [T.StructField("EventID", T.StringType()), T.StructField("Trending", T.ShortType())]
+    [
+        T.StructField("EventID", T.StringType()),
+        *(T.StructField(name, T.ShortType()) for name in SHORTS),
+    ]
 )
 
 
@@ -27,12 +46,15 @@ def writer(deliverer: FakeDeliverer, *, schema: T.StructType = LINES, **given: s
     return DefaultSource(options).writer(schema, overwrite=False)
 
 
-def write(writer: BatchWriter, *batches: Any) -> Counts:
+def message(writer: BatchWriter, *batches: Any) -> TaskCounts:
     # As Spark does it: the writer travels pickled, and so does its message.
-    message = pickle.loads(pickle.dumps(writer)).write(iter(batches))
-    found = pickle.loads(pickle.dumps(message))
+    found = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(iter(batches))))
     assert isinstance(found, TaskCounts)
-    return found.counts
+    return found
+
+
+def write(writer: BatchWriter, *batches: Any) -> Counts:
+    return message(writer, *batches).counts
 
 
 def batch(**columns: Any) -> Any:
@@ -82,13 +104,14 @@ def test_lines_are_published_in_requests_of_batch_size_and_flushed(
 
 
 def test_structured_rows_are_published_as_lines(deliverer: FakeDeliverer) -> None:
-    rows = batch(EventID=pa.array(["gust"]), Trending=pa.array([2], pa.int16()))
+    shorts = {name: pa.array([2], pa.int16()) for name in SHORTS}
+    rows = batch(EventID=pa.array(["gust"]), **shorts)
     write(writer(deliverer, schema=ROWS, className="CIM_ThresholdIndication"), rows)
 
     assert deliverer.accepted == [
         {
             "class": "CIM_ThresholdIndication",
-            "properties": {"EventID": "gust", "Trending": 2},
+            "properties": {"EventID": "gust", **dict.fromkeys(SHORTS, 2)},
         }
     ]
 
@@ -106,6 +129,19 @@ def test_every_attempt_publishes_under_an_id_of_its_save(deliverer: FakeDelivere
     assert len(publishers) == 2
 
 
+def test_duplicates_of_a_task_that_runs_again_are_counted_apart(
+    deliverer: FakeDeliverer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = write(writer(deliverer), batch(value=lines_of("a")))
+    monkeypatch.setattr(Attempt, "current", lambda job: Attempt("spark/batch/x/1", "x", again=True))
+    made = writer(deliverer)
+    again = message(made, batch(value=lines_of("a", "b")))
+    assert (first.repeated, again.counts.duplicate, again.counts.repeated) == (0, 1, 1)
+    caplog.set_level(logging.INFO, "pyspark_pillion")
+    made.commit([again])
+    assert "1 accepted, 1 duplicate, 1 of them of tasks that ran again, 0" in caplog.messages[0]
+
+
 def test_rejected_rows_appear_when_the_attempt_has_succeeded(
     deliverer: FakeDeliverer, tmp_path: Path
 ) -> None:
@@ -121,16 +157,146 @@ def test_rejected_rows_appear_when_the_attempt_has_succeeded(
 
 def test_a_failed_attempt_leaves_no_rejects(deliverer: FakeDeliverer, tmp_path: Path) -> None:
     deliverer.discards = {"d": {"queue-full": 1}}
-    made = writer(deliverer, onInvalid="rejects", rejectsPath=str(tmp_path))
+    rejects = {"onInvalid": "rejects", "rejectsPath": str(tmp_path)}
+    made = writer(deliverer, flushLevel="delivered", **rejects)
     with pytest.raises(Exception, match="queue-full"):
         write(made, batch(value=pa.array([None, *lines_of("a").to_pylist()], pa.string())))
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_row_without_text_fails_the_task(deliverer: FakeDeliverer) -> None:
-    with pytest.raises(InvalidIndicationsError, match="the row holds no text"):
-        write(writer(deliverer), batch(value=pa.array([None], pa.string())))
+def test_invalid_rows_fail_the_save_once_with_counts_over_all_tasks(
+    deliverer: FakeDeliverer,
+) -> None:
+    made = writer(deliverer)
+    tasks = [
+        message(made, batch(value=pa.array([None, "!{}", *lines_of(name).to_pylist()])))
+        for name in "ab"
+    ]
+    assert identifiers_of(deliverer) == ["a", "b"]
+    with pytest.raises(InvalidIndicationsError) as caught:
+        made.commit([*tasks, None])
+
+    text = str(caught.value)
+    assert text.startswith("4 rows of the save are no indications; the others are published")
+    assert "\n2 x the row holds no text\n" in text
+    assert "2 x identity: all values of its identity are null" in text
+
+
+def test_what_an_error_quotes_of_invalid_rows_is_bounded() -> None:
+    total = Summary()
+    for task in range(50):
+        one = Summary()
+        one.add([Invalid("y" * 5000, f"{task}/{row} is wrong") for row in range(50)])
+        total.merge(one)
+    with pytest.raises(InvalidIndicationsError) as caught:
+        total.check(where="save")
+
+    assert str(caught.value).startswith("2500 rows")
+    assert "2480 x other reasons" in str(caught.value)
+    assert len(str(caught.value)) < 3000
+
+
+def test_rejects_appear_in_a_file_system_of_pyarrow_when_the_attempt_has_succeeded() -> None:
+    system = _MockFileSystem()
+    for name in ("kept", "dropped"):
+        made = RejectsObject(find=lambda: (system, "bucket/rejects"), name=name)
+        made.add([Invalid("null", "the row holds no text")])
+        if name == "kept":
+            made.keep()
+        made.drop()
+
+    (found,) = system.get_file_info(FileSelector("bucket", recursive=True))[1:]
+    assert found.path == "bucket/rejects/kept.ndjson"
+    content = system.open_input_stream(found.path).read()
+    assert json.loads(content) == {"line": "null", "reason": "the row holds no text", "field": ""}
+
+
+def test_rows_without_an_identifier_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    DefaultSource({"source": "s"}).writer(ROWS, overwrite=False)
+    assert "no column IndicationIdentifier" in caplog.messages[0]
+    caplog.clear()
+    renamed = {"source": "s", "columns": "IndicationIdentifier=EventID"}
+    DefaultSource(renamed).writer(ROWS, overwrite=False)
+    DefaultSource({"source": "s"}).writer(LINES, overwrite=False)
+    assert caplog.messages == []
+
+
+def test_a_report_names_the_publishers_to_ask_faults_of(
+    deliverer: FakeDeliverer, tmp_path: Path
+) -> None:
+    made = writer(deliverer, reportPath=str(tmp_path / "report"))
+    made.commit([message(made, batch(value=lines_of("a"))), message(made)])
+
+    (line,) = map(json.loads, (tmp_path / "report").read_text().splitlines())
+    assert line["publishers"] == [deliverer.published[0].headers["pillion-publisher"]]
+
+
+@pytest.mark.parametrize("method", ["schema", "reader", "streamReader"])
+def test_reading_is_refused_with_the_way_to_write(method: str) -> None:
+    with pytest.raises(ConfigurationError, match="publishes, and reads nothing"):
+        getattr(DefaultSource({}), method)(*([] if method == "schema" else [LINES]))
+
+
+def test_a_stream_of_spark_4_0_has_lines_alone(
+    deliverer: FakeDeliverer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_pillion.source._ARROW_STREAMS", None)
+    source = DefaultSource({"source": "s", "url": deliverer.url})
+    made = source.streamWriter(LINES, overwrite=False)
+    assert isinstance(made, RowStreamWriter)
+    made.write(iter([(line,) for line in lines_of("a", "b").to_pylist()]))
+    assert identifiers_of(deliverer) == ["a", "b"]
+    with pytest.raises(ConfigurationError, match=r"needs pyspark 4\.1 or later: use publish"):
+        source.streamWriter(ROWS, overwrite=False)
+
+
+IMPORTS = """
+import sys, types
+import pyspark.sql.datasource as found
+if {version!r} == "3.5":
+    sys.modules["pyspark.sql.datasource"] = None
+else:
+    del found.DataSourceStreamArrowWriter
+import pyspark_pillion
+print(pyspark_pillion.source.StreamWriter.__mro__[3].__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("3.5", "ImportError: pyspark_pillion needs pyspark 4.0"), ("4.0", "DataSourceStreamWriter")],
+)
+def test_older_versions_of_spark_work_or_are_refused_with_a_sentence(
+    version: str, told: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS.format(version=version)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SPARK)},
+        check=False,
+    )
+    assert told in done.stdout + done.stderr
+
+
+def test_the_archive_for_py_files_has_all_that_the_driver_needs(tmp_path: Path) -> None:
+    archive = tmp_path / "pyspark_pillion.zip"
+    write_archive(archive)
+    program = (
+        "import pyspark_pillion.columns as c; print(c.__file__);"
+        "print(c.required_problems([], class_name='CIM_AlertIndication'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(archive)},
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stdout.startswith(str(archive))
+    assert "AlertType is missing" in done.stdout
 
 
 def test_commit_sums_the_tasks_logs_them_and_appends_them_to_the_report(
