@@ -115,7 +115,7 @@ class Access:
     async def may(self, person: Person, right: Right, namespace: str) -> bool:
         verb, subresource = right.value
 
-        async def ask() -> bool:
+        async def ask() -> bool | None:
             attributes = {
                 "namespace": namespace,
                 "group": GROUP,
@@ -128,7 +128,8 @@ class Access:
             status = (await self._api.review(_ACCESS_REVIEWS, body)).get("status") or {}
             return status.get("allowed") is True
 
-        return bool(await self._asked(self._rights, (person.digest, right, namespace), ask))
+        allowed = await self._asked(self._rights, (person.digest, right, namespace), ask)
+        return allowed is True
 
     async def reads_everywhere(self, person: Person) -> bool:
         return await self.may(person, Right.STATES, EVERY_NAMESPACE)

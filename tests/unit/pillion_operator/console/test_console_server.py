@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from pillion_operator.console import server
+from pillion_operator.console import answers, server
 from pillion_operator.console.access import MOST_RIGHTS, MOST_TOKENS, REVIEW_SECONDS, Access, Right
 from pillion_operator.console.answers import ANSWER_SECONDS, MOST_ANSWERS, MOST_ROWS
 from pillion_operator.console.forwarding import LARGEST_ANSWER
@@ -113,12 +113,12 @@ async def test_a_namespace_that_somebody_may_not_read_is_left_out(door: Door) ->
 
 async def test_whether_a_deliverer_exists_is_not_told_without_the_right(door: Door) -> None:
     door.reviewer.people["shopper"] = rights("shop", "states", "outcomes")
-    answers = [
+    given = [
         await door.ask(f"/v1/deliverers/{namespace}/{pod}/v1/queues/siem", "shopper")
         for namespace, pod in (("bank", "pay-0"), ("bank", "none"), ("none", "none"))
     ]
-    assert answers[0] == answers[1] == answers[2]
-    assert answers[0][0] == 403
+    assert given[0] == given[1] == given[2]
+    assert given[0][0] == 403
     status, document = await door.ask("/v1/deliverers/shop/none/v1/queues/siem", "shopper")
     assert (status, document["reason"][:12]) == (404, "no deliverer")
 
@@ -177,7 +177,8 @@ async def test_reviews_are_kept_in_bounded_number() -> None:
     access = Access(reviewer, clock=FakeClock())
     for number in range(MOST_TOKENS + 5):
         reviewer.people[str(number)] = frozenset()
-        person = await access.person(str(number))
+        assert await access.person(str(number)) is not None
+    person = await access.person("0")
     assert person is not None
     for number in range(MOST_RIGHTS + 5):
         assert not await access.may(person, Right.STATES, f"n{number}")
@@ -249,14 +250,17 @@ async def test_two_hundred_watchers_of_ten_thousand_destinations_make_one_answer
     for number in range(40):
         queues = [told(f"d-{one}", depth=one) for one in range(260)]
         cluster.deliverers.show(f"n-{number}", "pod-0", *queues)
-    made = []
-    document = server.Answers.of.__globals__["document"]
-    counted: Callable[[Any], Any] = lambda reports: made.append(1) or document(reports)  # type: ignore[func-returns-value]  # noqa: E731
-    monkeypatch.setitem(server.Answers.of.__globals__, "document", counted)
+    made, document = [], answers.document
+
+    def counted(reports: Sequence[answers.Reports]) -> dict[str, Any]:
+        made.append(1)
+        return document(reports)
+
+    monkeypatch.setattr(answers, "document", counted)
     async for door in _door(cluster):
-        answers = await asyncio.gather(*(door.ask() for _ in range(200)))
-        assert {status for status, _ in answers} == {200}
-        found = answers[0][1]
+        given = await asyncio.gather(*(door.ask() for _ in range(200)))
+        assert {status for status, _ in given} == {200}
+        found = given[0][1]
         assert (len(found["queues"]), found["count"]) == (MOST_ROWS, 40 * 260)
         assert len(made) == 1
         door.clock.skip(ANSWER_SECONDS)
