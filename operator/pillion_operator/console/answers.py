@@ -4,11 +4,10 @@ reports. It is made once for all who may read the same namespaces, and compresse
 import asyncio
 import gzip
 import heapq
+import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
-
-import msgspec
 
 from pillion_operator.clock import Clock
 from pillion_operator.polling.reports import Answer, QueueReport, Unreachable, last_report
@@ -21,7 +20,6 @@ ANSWER_SECONDS = 2.0
 #: Maximum kept answers, each for other namespaces.
 MOST_ANSWERS = 16
 _GZIP_LEVEL = 3
-_encode = msgspec.json.Encoder(enc_hook=str).encode
 
 #: A namespace, a service, and the last answers of its deliverers.
 Reports: TypeAlias = tuple[str, str, tuple[Answer, ...]]
@@ -72,7 +70,8 @@ class Answers:
 
 
 def _body(reports: Sequence[Reports]) -> bytes:
-    return gzip.compress(_encode(document(reports)), compresslevel=_GZIP_LEVEL, mtime=0)
+    text = json.dumps(document(reports), separators=(",", ":"))
+    return gzip.compress(text.encode(), compresslevel=_GZIP_LEVEL, mtime=0)
 
 
 def document(reports: Sequence[Reports]) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def _place(place: _Place) -> dict[str, str]:
 
 
 def _away(away: Unreachable) -> dict[str, Any]:
-    return {"reason": away.reason, "since": Moment(away.since)}
+    return {"reason": away.reason, "since": _moment(away.since)}
 
 
 def _queue(place: _Place, queue: QueueReport, away: Unreachable | None) -> dict[str, Any]:
@@ -165,8 +164,8 @@ def _stop(cause: str | None, message: str, since: float | None) -> dict[str, Any
     return None if cause is None else _given(cause=cause, message=message, since=_moment(since))
 
 
-def _moment(seconds: float | None) -> Moment | None:
-    return None if seconds is None else Moment(seconds)
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else str(Moment(seconds))
 
 
 def _given(**members: Any) -> dict[str, Any]:

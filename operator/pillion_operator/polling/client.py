@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 import aiohttp
-from yarl import URL
 
 from pillion_operator.clock import Clock, within
 from pillion_operator.polling.reports import NO_TOKEN, Answer, Unreachable, report_of
@@ -59,11 +58,11 @@ class DelivererClient:
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Return the status, the headers and the body of at most ``most`` bytes; ``path`` is
         percent-encoded. Raises AnswerError, TimeoutError, aiohttp.ClientError and OSError."""
-        url = URL(f"http://{_host(address)}:{self._port}{path}", encoded=True).with_query(query)
+        url = f"http://{_host(address)}:{self._port}{path}"
 
         async def answer() -> tuple[int, Mapping[str, str], bytes]:
             async with self._session.request(
-                method, url, headers=_bearer(token), allow_redirects=False
+                method, url, params=query, headers=_bearer(token), allow_redirects=False
             ) as response:
                 return response.status, response.headers, await _read(response, most)
 

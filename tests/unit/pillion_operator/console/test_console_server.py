@@ -367,8 +367,8 @@ async def test_of_its_headers_those_of_the_history_are_passed(
     deliverer: tuple[_Deliverer, Door],
 ) -> None:
     scripted, door = deliverer
-    headers = {"Pillion-More": "true", "Pillion-History": "a;b", "Set-Cookie": "x=y"}
-    scripted.answer = lambda: web.json_response({}, headers=headers)
+    told = {"Pillion-More": "true", "Pillion-History": "a;b", "Set-Cookie": "x=y"}
+    scripted.answer = lambda: web.json_response({}, headers=told)
     headers = {"Authorization": "Bearer admin"}
     url = "/v1/deliverers/shop/web-0/v1/outcomes"
     async with door.client.get(url, headers=headers) as answer:
