@@ -506,7 +506,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows, requirements = load_rows(), load_requirements()
         if wrong := problems(rows, requirements, ROOT):
             raise RowError("\n".join(wrong))
-        chosen: Sequence[Row] = [row for row in rows if row.id in options.ids or not options.ids]
+        chosen = [row for row in rows if row.id in options.ids or not options.ids]
         chosen = shared(chosen, options.share)
         if not chosen:
             raise RowError("no row works yet" if not rows else f"no such row: {options.ids}")

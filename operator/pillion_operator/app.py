@@ -19,6 +19,7 @@ from pillion_operator.clock import Clock, SystemClock
 from pillion_operator.cluster.api import FAILURES, Api, succeeds
 from pillion_operator.cluster.connecting import connect
 from pillion_operator.cluster.types import OURS, Object
+from pillion_operator.console.server import Console
 from pillion_operator.controllers.admission import Admission
 from pillion_operator.definitions import Definitions
 from pillion_operator.evaluation.judging import Judge
@@ -26,6 +27,7 @@ from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.leadership import Leadership
 from pillion_operator.leading import Leader
+from pillion_operator.polling.client import DelivererClient
 from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings, WebhookSettings
 from pillion_operator.store import Store, key_of, version_of
@@ -68,11 +70,13 @@ class Operator:
         self._watches: Counter[str] = Counter()
         self._all_watched = asyncio.Event()
         self._leading = False
+        self._console: Console | None = None
         self._runners: list[web.AppRunner] = []
         self._servers: list[asyncio.Server] = []
-        #: Set with ``started``; the URL of the webhook only if there is one.
+        #: Set with ``started``; those of the webhook and the console only if there is one.
         self.telemetry_url = ""
         self.webhook_url = ""
+        self.console_url = ""
         #: Set once the cluster is known and the probes and the webhook are served.
         self.started = asyncio.Event()
 
@@ -154,6 +158,12 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             if self._settings.webhook is not None:
                 await self._serve_webhook(api, self._settings.webhook, tasks)
+            if self._settings.console is not None:
+                client = DelivererClient(clock=self._clock)
+                self._console = Console(api, clock=self._clock, client=client)
+                self.console_url = await self._serve(
+                    self._console.application(), self._settings.console, option="--console"
+                )
             self.started.set()
             logger.info(
                 "read the cluster; serving telemetry at %s",
@@ -199,7 +209,12 @@ class Operator:
 
     def _leader(self, api: Api) -> Leader:
         return Leader(
-            self._settings, api=api, store=self._store, metrics=self._metrics, clock=self._clock
+            self._settings,
+            api=api,
+            store=self._store,
+            metrics=self._metrics,
+            clock=self._clock,
+            console=self._console,
         )
 
     def _set_leading(self, leading: bool) -> None:
@@ -228,7 +243,7 @@ class Operator:
             alive={"watches": self._health.problem},
             ready={"cluster": lambda: self._waits_for, "webhook": self._webhook_problem},
         )
-        self.telemetry_url = await self._serve(app, self._settings.telemetry)
+        self.telemetry_url = await self._serve(app, self._settings.telemetry, option="--telemetry")
 
     async def _serve_webhook(
         self, api: Api, settings: WebhookSettings, tasks: asyncio.TaskGroup
@@ -254,7 +269,9 @@ class Operator:
                 clock=self._clock,
             )
             tasks.create_task(keeper.run())
-        self.webhook_url = await self._serve(webhook.application(), settings.address, tls=self._tls)
+        self.webhook_url = await self._serve(
+            webhook.application(), settings.address, option="--webhook", tls=self._tls
+        )
 
     async def _admission(self) -> Admission:
         parsing = Parsing()
@@ -269,7 +286,12 @@ class Operator:
         self._metrics.certificate_expiry.set(certificate.expires)
 
     async def _serve(
-        self, app: web.Application, address: Address, *, tls: ServingTLS | None = None
+        self,
+        app: web.Application,
+        address: Address,
+        *,
+        option: str,
+        tls: ServingTLS | None = None,
     ) -> str:
         log = HTTPLog(logging.getLogger("pillion.http"), {})
         runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=ANSWER_SECONDS)
@@ -286,7 +308,7 @@ class Operator:
         except OSError as error:
             # asyncio repeats the address in strerror.
             why = os.strerror(error.errno) if error.errno else str(error)
-            why += f"; choose another address by {'--telemetry' if tls is None else '--webhook'}"
+            why += f"; choose another address by {option}"
             raise StartFailed(f"cannot listen on {address.host}:{address.port}: {why}") from error
         self._servers.append(server)
         host, port = server.sockets[0].getsockname()[:2]

@@ -15,6 +15,7 @@ from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair
 from pillion_operator.cluster.issuer import IssuerKeeper
 from pillion_operator.cluster.types import has_ended
+from pillion_operator.console.server import Console
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.destination import DestinationReconciler
 from pillion_operator.controllers.filter_and_subscription import (
@@ -63,9 +64,17 @@ class Leader:
     """Made and run once this process leads; cancelled when it no longer does."""
 
     def __init__(
-        self, settings: OperatorSettings, *, api: Api, store: Store, metrics: Metrics, clock: Clock
+        self,
+        settings: OperatorSettings,
+        *,
+        api: Api,
+        store: Store,
+        metrics: Metrics,
+        clock: Clock,
+        console: Console | None = None,
     ) -> None:
         self._settings = settings
+        self._console = console
         self._api = api
         self._store = store
         self._metrics = metrics
@@ -107,6 +116,8 @@ class Leader:
         await recall(self._store)
         self._store.subscribe(lambda change: self._follow(change, context))
         self._activate(context)
+        if self._console is not None:
+            self._console.show(context.deliverers)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(engine.run())
@@ -118,6 +129,8 @@ class Leader:
                 if self._settings.webhook is not None:
                     tasks.create_task(self._missed.run())
         finally:
+            if self._console is not None:
+                self._console.show(None)
             self._queue.close()
 
     async def _token_key(self) -> bytes:

@@ -89,6 +89,8 @@ class OperatorSettings:
     #: None: no injection.
     webhook: WebhookSettings | None = field(default_factory=WebhookSettings)
     telemetry: Address = _TELEMETRY
+    #: The web page for the whole cluster; None: there is none.
+    console: Address | None = None
     #: Seconds between two polls of a deliverer's queues, when idle and with few deliverers.
     gather_interval: float = 10.0
     #: Whether to annotate pods, so that the kubelet refreshes their configuration at once.

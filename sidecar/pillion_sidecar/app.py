@@ -24,6 +24,7 @@ from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.config.schema.service import AllowedPublisher, Durability, IndicationService
+from pillion_sidecar.console.routes import add_console_routes
 from pillion_sidecar.delivery.events import delivery_ends
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService
@@ -75,7 +76,6 @@ from pillion_sidecar.telemetry.administration import (
     add_administration_routes,
     add_operator_route,
 )
-from pillion_sidecar.telemetry.console.routes import add_console_routes
 from pillion_sidecar.telemetry.metrics import Metrics
 from pillion_sidecar.telemetry.server import telemetry_app
 

@@ -118,6 +118,11 @@ MATRIX: dict[str, tuple[str, ...]] = {
         'injection.namespaceSelector={"matchLabels":{"team":"a"},'
         '"matchExpressions":[{"key":"env","operator":"In","values":["prod"]}]}',
     ),
+    "console": (
+        "console.enabled=true",
+        "console.port=8091",
+        'networkPolicy.consoleFrom=[{"namespaceSelector":{}}]',
+    ),
     "no-poke": ("poke.enabled=false",),
     "nothing-cluster-wide": (
         'scope.namespaces=["default"]',

@@ -33,6 +33,8 @@ class OperatorProcess:
     namespace: str
     telemetry: str
     webhook: str
+    #: Empty: it serves none.
+    console: str = ""
 
     def metrics(self) -> dict[str, float]:
         """Its metrics, each sample by name and labels as they are printed."""

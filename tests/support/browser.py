@@ -25,6 +25,26 @@ const done = arguments[arguments.length - 1], holds = new Function(`return ${arg
 (function look() { const found = holds(); found ? done(found) : setTimeout(look, 20); })();
 """
 
+#: Returns the texts whose contrast with what is behind them is below 4.5.
+CONTRAST = """
+const light = ([r, g, b]) => [r, g, b].map((one) => one / 255)
+  .map((one) => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, one, index) => sum + one * [0.2126, 0.7152, 0.0722][index], 0);
+const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+const behind = (element) => {
+  for (let one = element; one; one = one.parentElement) {
+    const color = parts(getComputedStyle(one).backgroundColor);
+    if (color.length < 4 || color[3] > 0) return color;
+  }
+};
+return [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()
+  && [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())).flatMap((one) => {
+    const pair = [parts(getComputedStyle(one).color), behind(one)].map(light).sort((a, b) => b - a);
+    const contrast = (pair[0] + 0.05) / (pair[1] + 0.05);
+    return contrast < 4.5 ? [`${one.tagName} ${one.textContent} ${contrast}`] : [];
+  });
+"""
+
 
 class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:

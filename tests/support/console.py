@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pillion_sidecar.telemetry.console.routes import add_console_routes
+from pillion_sidecar.console.routes import add_console_routes
 from pillion_sidecar.wire.queues import QueueDetails, QueuePage, QueueStatus, written
 from support.resources import JSON
 

@@ -27,6 +27,7 @@
 
 {{- define "pillion.operator" -}}{{ include "pillion.fullname" . }}-operator{{- end -}}
 {{- define "pillion.webhook" -}}{{ include "pillion.fullname" . }}-webhook{{- end -}}
+{{- define "pillion.console" -}}{{ include "pillion.fullname" . }}-console{{- end -}}
 {{- define "pillion.gateways" -}}{{ include "pillion.fullname" . }}-gateways{{- end -}}
 {{- define "pillion.injector" -}}{{ include "pillion.clusterName" . }}-injector{{- end -}}
 

@@ -40,8 +40,8 @@ In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/conf
 --namespace it serves all namespaces. Of several replicas one leads, by a Lease; the others answer
 the webhook, and one of them takes over if the leader fails.
 
-The first line of output is {"telemetry": URL, "webhook": URL}; logs go to standard error, or to
---log-file.
+The first line of output is {"telemetry": URL, "webhook": URL}, with --console also "console"; logs
+go to standard error, or to --log-file.
 
 examples:
   pillion operator --deliverer-image registry.example/pillion:0.1.0
@@ -212,6 +212,13 @@ def _add_process(options: Options) -> None:
         Address("0.0.0.0", 8081),
     )
     options.value(
+        "--console HOST:PORT",
+        "address of the console, a web page that shows all deliverers to the bearer of a token "
+        "of Kubernetes; it has no TLS, so use 127.0.0.1 with kubectl port-forward, or a proxy "
+        "with TLS [no console]",
+        _address,
+    )
+    options.value(
         "--identity NAME", "unique name of this replica in the Lease [host name and process]"
     )
     options.value("--lease NAME", "Lease of the leading replica", default="pillion-operator")
@@ -280,6 +287,7 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
         gateway_authority=args.gateway_authority,
         webhook=None if args.no_webhook else webhook,
         telemetry=args.telemetry,
+        console=args.console,
         gather_interval=args.gather_interval,
         poke=not args.no_poke,
         resync_interval=args.resync_interval,
@@ -290,7 +298,9 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
 
 def run(args: argparse.Namespace) -> int:
     webhook = None if args.no_webhook else args.webhook
-    check_listeners({"--telemetry": args.telemetry, "--webhook": webhook})
+    check_listeners(
+        {"--telemetry": args.telemetry, "--webhook": webhook, "--console": args.console}
+    )
     output = start_logging(args)
     if args.log_level != "DEBUG":
         # kopf logs every event.
@@ -324,5 +334,7 @@ async def _announce(operator: Operator, stop: asyncio.Event) -> None:
     # kopf has replaced the signal handlers, and would wait five seconds for tasks of others.
     heed_signals(stop)
     addresses = {"telemetry": operator.telemetry_url, "webhook": operator.webhook_url}
+    if operator.console_url:
+        addresses["console"] = operator.console_url
     # In one write: the log may go to the same file.
     print(json.dumps(addresses) + "\n", end="", flush=True)

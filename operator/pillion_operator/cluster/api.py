@@ -169,6 +169,11 @@ class Api:
             query={"dryRun": "All" if dry_run else None},
         )
 
+    async def review(self, path: str, body: Object) -> Object:
+        """Ask a question that the API server answers and does not store, such as a TokenReview;
+        allowed for those that may not write."""
+        return await self._request("post", path, body, reads=True)
+
     async def replace(self, body: Object) -> Object:
         """With a resourceVersion, raises Conflict if the object has changed."""
         metadata = body["metadata"]
@@ -202,10 +207,13 @@ class Api:
         query: Mapping[str, Any] = MappingProxyType({}),
         content_type: str = "application/json",
         accept: str = "application/json",
+        reads: bool = False,
     ) -> bytes:
-        if method != "get" and not self._may_write():
+        reads = reads or method == "get"
+        if not reads and not self._may_write():
             raise ApiError(503, "NotLeading", "the Lease is not renewed: nothing is written")
-        writes = {"fieldManager": FIELD_MANAGER} if method in ("post", "put", "patch") else {}
+        manages = not reads and method in ("post", "put", "patch")
+        writes = {"fieldManager": FIELD_MANAGER} if manages else {}
         named = {name: value for name, value in query.items() if value is not None}
         request = await self._client.param_serialize(
             method.upper(),

@@ -2,6 +2,7 @@
 trusted: no redirects, no decompression, and limits on bytes, pages and seconds."""
 
 import ipaddress
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import aiohttp
@@ -44,6 +45,29 @@ class DelivererClient:
             return Unreachable(pod=pod, reason=_reason(error), since=at)
         return report_of(pod, pages, at=at)
 
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        address: str,
+        token: str,
+        seconds: float,
+        most: int,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Return the status, the headers and the body of at most ``most`` bytes; ``path`` is
+        percent-encoded. Raises AnswerError, TimeoutError, aiohttp.ClientError and OSError."""
+        url = f"http://{_host(address)}:{self._port}{path}"
+
+        async def answer() -> tuple[int, Mapping[str, str], bytes]:
+            async with self._session.request(
+                method, url, params=query, headers=_bearer(token), allow_redirects=False
+            ) as response:
+                return response.status, response.headers, await _read(response, most)
+
+        return await within(self._clock, seconds, answer())
+
     async def _pages(self, url: str, token: str) -> list[QueuePage]:
         pages: list[QueuePage] = []
         after = ""
@@ -64,19 +88,27 @@ class DelivererClient:
         async with self._session.get(
             url,
             params=parameters,
-            headers={"Authorization": f"Bearer {token}"},
+            headers=_bearer(token),
             allow_redirects=False,
         ) as response:
             if response.status == HTTPStatus.UNAUTHORIZED:
                 raise AnswerError(NO_TOKEN)
             if response.status != HTTPStatus.OK:
                 raise AnswerError(f"HTTP {response.status}")
-            body = bytearray()
-            async for chunk in response.content.iter_chunked(_CHUNK):
-                body += chunk
-                if len(body) > LARGEST_PAGE:
-                    raise AnswerError(f"a page is larger than {LARGEST_PAGE} bytes")
-            return bytes(body)
+            return await _read(response, LARGEST_PAGE)
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        body += chunk
+        if len(body) > most:
+            raise AnswerError(f"a page is larger than {most} bytes")
+    return bytes(body)
 
 
 def _session() -> aiohttp.ClientSession:

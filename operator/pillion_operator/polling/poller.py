@@ -225,6 +225,20 @@ class Poller:
         serving = sorted(known.serving(), key=lambda one: one.target.name) if known else ()
         return tuple(one.answer for one in serving if one.answer is not None)
 
+    def services(self) -> Iterator[tuple[str, str]]:
+        """The namespace and name of each service with pods or a configuration."""
+        return iter(self._services)
+
+    def find(self, namespace: str, pod: str) -> tuple[str, str] | None:
+        """Return the address of a deliverer and the token for it; None: there is none."""
+        for key, service in self._services.items():
+            if key[0] != namespace:
+                continue
+            for one in service.deliverers.values():
+                if one.target.name == pod:
+                    return one.target.address, self._token(*key)
+        return None
+
     @property
     def unreachable(self) -> int:
         """Deliverers without a usable last answer, over all services."""

@@ -67,6 +67,12 @@ class QueueReport:
     draining: bool = False
     #: The service whose gateway delivers for it; None: it delivers itself.
     relay_to: str | None = None
+    #: Held by message groups.
+    held: int = 0
+    in_flight: int = 0
+    #: None: from an older deliverer.
+    accepted_per_second: float | None = None
+    delivered_per_second: float | None = None
 
     @property
     def failing(self) -> bool:
@@ -262,6 +268,10 @@ def _queue(queue: QueueStatus) -> QueueReport:
         pause_detail="" if queue.pause is None else _one_line(queue.pause.message),
         draining=queue.draining,
         relay_to=queue.relay_to,
+        held=queue.held,
+        in_flight=queue.in_flight,
+        accepted_per_second=queue.accepted_per_second,
+        delivered_per_second=queue.delivered_per_second,
     )
 
 

@@ -134,6 +134,19 @@ LOG_EVENTS = (
         ("namespace", "service", "pod", "pending", "exact"),
     ),
     LogEvent("event-dropped", "INFO", "A Kubernetes Event could not be published."),
+    # The console
+    LogEvent(
+        "console-action",
+        "INFO",
+        "Somebody used a button of the console: who, which, and at which destination.",
+        ("user", "action", "destination"),
+    ),
+    LogEvent(
+        "console-review-failed",
+        "WARNING",
+        "The API server does not answer a TokenReview or SubjectAccessReview, or refuses it: the "
+        "operator needs the right to create them. The console answers 503.",
+    ),
     # Injection
     LogEvent(
         "bad-review",

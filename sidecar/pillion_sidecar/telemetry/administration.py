@@ -102,13 +102,17 @@ class Administration:
 
 def add_administration_routes(app: web.Application, administration: Administration) -> None:
     """Mount ``/v1/queues``, ``/v1/outcomes``, ``/v1/discards``, ``/v1/replays`` and ``/drain``."""
-    routes = _Routes(administration)
+    routes, outcomes = _all_routes(administration)
     guarded = partial(guarded_route, administration.origins)
     app.router.add_get("/v1/queues", guarded(routes.list_queues, "after", "limit"))
-    app.router.add_get("/v1/queues/{name}", guarded(routes.show_queue))
-    app.router.add_post("/v1/queues/{name}/retry", guarded(routes.retry))
-    app.router.add_post("/v1/queues/{name}/skip", guarded(routes.skip))
-    app.router.add_post("/v1/queues/{name}/purge", guarded(routes.purge))
+    _add_console_data(app, routes, outcomes, guarded)
+    app.router.add_get("/v1/discards", guarded(outcomes.list_discards, *DISCARD_PARAMETERS))
+    app.router.add_get("/v1/replays", guarded(routes.list_replays))
+    app.router.add_post("/drain", guarded(routes.drain, "timeout"))
+
+
+def _all_routes(administration: Administration) -> tuple["_Routes", OutcomeRoutes]:
+    routes = _Routes(administration)
     outcomes = OutcomeRoutes(
         administration.history,
         clock=administration.clock,
@@ -116,11 +120,22 @@ def add_administration_routes(app: web.Application, administration: Administrati
         redriver=administration.redriver,
         unknown=routes.unknown,
     )
+    return routes, outcomes
+
+
+def _add_console_data(
+    app: web.Application,
+    routes: "_Routes",
+    outcomes: OutcomeRoutes,
+    guarded: Callable[..., Handler],
+) -> None:
+    """Mount what the console asks for besides the list of queues."""
+    app.router.add_get("/v1/queues/{name}", guarded(routes.show_queue))
+    app.router.add_post("/v1/queues/{name}/retry", guarded(routes.retry))
+    app.router.add_post("/v1/queues/{name}/skip", guarded(routes.skip))
+    app.router.add_post("/v1/queues/{name}/purge", guarded(routes.purge))
     app.router.add_get("/v1/outcomes", guarded(outcomes.list_outcomes, *OUTCOME_PARAMETERS))
     app.router.add_post("/v1/outcomes/redrive", guarded(outcomes.redrive, *REDRIVE_PARAMETERS))
-    app.router.add_get("/v1/discards", guarded(outcomes.list_discards, *DISCARD_PARAMETERS))
-    app.router.add_get("/v1/replays", guarded(routes.list_replays))
-    app.router.add_post("/drain", guarded(routes.drain, "timeout"))
 
 
 def guarded_route(origins: OriginPolicy | None, handler: Handler, *parameters: str) -> Handler:
@@ -287,27 +302,41 @@ def add_operator_route(
     token: Callable[[], bytes],
     refused: Callable[[], None],
 ) -> None:
-    """Mount ``GET /v1/queues`` for the bearer of a token.
+    """Mount ``GET /v1/queues``, and what the console of a cluster asks for, for the bearer of a
+    token. The operator has checked who uses its console.
 
     It is on the pod's address, so a client without the token learns nothing, not even whether one
     exists. ``token`` runs in a thread, one call at a time, and returns nothing to refuse everybody;
     ``refused`` is called for each refused request.
     """
     one_at_a_time = asyncio.Lock()
+    routes, outcomes = _all_routes(administration)
 
-    async def answer(request: web.Request) -> web.Response:
+    async def is_known(request: web.Request) -> bool:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             async with one_at_a_time:
                 expected = await asyncio.to_thread(token)
-            if _same(given.strip(), expected):
-                return list_queues(request, administration)
-        refused()
-        return web.Response(
-            status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
-        )
+            return _same(given.strip(), expected)
+        return False
 
-    app.router.add_get("/v1/queues", answer, allow_head=False)
+    def guarded(handler: Handler, *parameters: str) -> Handler:
+        checked = guarded_route(None, handler, *parameters)
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if await is_known(request):
+                return await checked(request)
+            refused()
+            return web.Response(
+                status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
+            )
+
+        return answer
+
+    app.router.add_get(
+        "/v1/queues", guarded(routes.list_queues, "after", "limit"), allow_head=False
+    )
+    _add_console_data(app, routes, outcomes, guarded)
 
 
 def _same(given: str, expected: bytes) -> bool:

@@ -28,7 +28,15 @@ SECONDS = 60.0
 MOST_KINDS = 50
 #: Loggers of invalid requests and aborted connections. A message of asyncio names its task or
 #: transport, so each would be a kind of its own.
-FROM_OUTSIDE = frozenset(("aiohttp.server", "asyncio", "pillion.http", "pillion.operator.webhook"))
+FROM_OUTSIDE = frozenset(
+    (
+        "aiohttp.server",
+        "asyncio",
+        "pillion.http",
+        "pillion.operator.console",
+        "pillion.operator.webhook",
+    )
+)
 #: Maximum lines and characters in the buffer.
 BUFFERED_RECORDS = 10_000
 BUFFERED_BYTES = 4 << 20

@@ -26,7 +26,7 @@ from pillion_operator.settings import (
 )
 from pillion_operator.store import Store
 from pillion_operator.telemetry.metrics import Metrics
-from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.addresses import Address, AddressPolicy
 from pillion_testbed.helm import (
     CHART,
     MATRIX,
@@ -685,6 +685,46 @@ def test_connections_are_restricted_by_the_values(render: Render) -> None:
         [{"namespaceSelector": {}}],
     ]
     assert spec["egress"] == [{"ports": [{"port": 443, "protocol": "TCP"}]}]
+
+
+def test_the_console_is_off_and_where_it_is_on_has_rights_and_a_port(render: Render) -> None:
+    default, objects = render("default"), render("console")
+    assert settings(default).console is None
+    assert settings(objects).console == Address("0.0.0.0", 8091)
+    (container,) = pod(objects)["containers"]
+    assert {"name": "console", "containerPort": 8091} in container["ports"]
+    assert (
+        only(objects, "Service", "pillion-console")["spec"]["ports"][0]["targetPort"] == "console"
+    )
+    rules = only(objects, "NetworkPolicy")["spec"]["ingress"]
+    assert [rule["from"] for rule in rules if rule["ports"][0]["port"] == 8091] == [
+        [{"namespaceSelector": {}}]
+    ]
+    found = {
+        role["metadata"]["name"].removeprefix("pillion-console-"): {
+            (verb, f"{rule['apiGroups'][0]}/{resource}")
+            for rule in role["rules"]
+            for verb in rule["verbs"]
+            for resource in rule["resources"]
+        }
+        for role in of_kind(objects, "ClusterRole")
+        if role["metadata"]["name"].startswith("pillion-console-")
+    }
+    reads = {
+        ("get", f"pillion.dev/indicationservices/{subresource}")
+        for subresource in ("queues", "outcomes")
+    }
+    assert found == {
+        "reviews": {
+            ("create", "authentication.k8s.io/tokenreviews"),
+            ("create", "authorization.k8s.io/subjectaccessreviews"),
+        },
+        "view": reads,
+        "edit": reads | {("update", "pillion.dev/indicationservices/outcomes")},
+    }
+    assert not {"ClusterRole", "Service"} & {
+        one["kind"] for one in default if one["metadata"]["name"].startswith("pillion-console")
+    }
 
 
 def test_the_definitions_are_those_of_the_source_and_are_kept(render: Render) -> None:

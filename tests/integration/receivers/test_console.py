@@ -20,7 +20,7 @@ from pillion_sidecar.wire.queues import (
     QueueStatus,
     RateLimitStatus,
 )
-from support.browser import Browser, browser
+from support.browser import CONTRAST, Browser, browser
 from support.console import ScriptedApi, scripted_api
 from support.processes import listener_process, sidecar_process
 from support.queue_answers import NOW, failing, told, waiting
@@ -464,25 +464,6 @@ def test_a_search_shows_where_an_indication_waits_and_its_place(
 
 # ---------------------------------------------------------------------- wide and narrow
 
-_CONTRAST = """
-const light = ([r, g, b]) => [r, g, b].map((one) => one / 255)
-  .map((one) => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
-  .reduce((sum, one, index) => sum + one * [0.2126, 0.7152, 0.0722][index], 0);
-const parts = (color) => color.match(/[\\d.]+/g).map(Number);
-const behind = (element) => {
-  for (let one = element; one; one = one.parentElement) {
-    const color = parts(getComputedStyle(one).backgroundColor);
-    if (color.length < 4 || color[3] > 0) return color;
-  }
-};
-return [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()
-  && [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())).flatMap((one) => {
-    const pair = [parts(getComputedStyle(one).color), behind(one)].map(light).sort((a, b) => b - a);
-    const contrast = (pair[0] + 0.05) / (pair[1] + 0.05);
-    return contrast < 4.5 ? [`${one.tagName} ${one.textContent} ${contrast}`] : [];
-  });
-"""
-
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 1600])
@@ -496,4 +477,4 @@ def test_it_fits_any_width_and_can_be_read_by_day_and_night(
     _opened(page, api, fragment)
     page.until("document.querySelectorAll('tbody tr').length >= 3")
     assert page.run("return document.documentElement.scrollWidth") <= width
-    assert page.run(_CONTRAST) == []
+    assert page.run(CONTRAST) == []

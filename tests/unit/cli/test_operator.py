@@ -74,6 +74,7 @@ def test_without_options_the_settings_are_the_defaults() -> None:
         ("--gateway-secret other", "gateway_secret", "other"),
         ("--gateway-authority corporate", "gateway_authority", "corporate"),
         ("--no-webhook", "webhook", None),
+        ("--console 127.0.0.1:8090", "console", Address("127.0.0.1", 8090)),
         ("--telemetry 127.0.0.1:0", "telemetry", Address("127.0.0.1", 0)),
         ("--telemetry [::1]:65535", "telemetry", Address("::1", 65_535)),
         ("--identity me", "identity", "me"),

@@ -156,6 +156,8 @@ def test_the_operator_imports_configuration_connections_tls_and_wire_of_the_side
     assert others == {
         "pillion_sidecar.auth.tls",
         "pillion_sidecar.connections",
+        "pillion_sidecar.console.routes",
+        "pillion_sidecar.http_errors",
         FIELDS,
         FILEWATCH,
         "pillion_sidecar.wire.queues",

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from pillion_sidecar.telemetry.console import routes
+from pillion_sidecar.console import routes
 from support.resources import destination
 from support.running import ANYWHERE, resources, running
 
@@ -62,6 +62,14 @@ async def test_each_file_is_served_with_a_policy_that_allows_its_own_address_alo
         "frame-ancestors": "'none'",
         "require-trusted-types-for": "'script'",
     }
+
+
+async def test_the_page_of_a_cluster_differs_in_one_word() -> None:
+    app = web.Application()
+    routes.add_console_routes(app, has_root=True, for_cluster=True)
+    async with TestClient(TestServer(app)) as client, client.get("/console") as answer:
+        page = PAGE.read_text(encoding="utf-8")
+        assert await answer.text() == page.replace('data-of="deliverer"', 'data-of="cluster"')
 
 
 async def test_the_root_leads_to_it_by_a_relative_address(client: TestClient) -> None:  # type: ignore[type-arg]
@@ -132,8 +140,9 @@ def _parsed() -> _Page:
 def test_every_address_in_its_files_is_relative() -> None:
     assert set(_parsed().urls) == {"#main", "#/", "data:,", "console.css", "console.js"}
     script = SCRIPT.read_text(encoding="utf-8")
-    asked = set(re.findall(r"""(?:ask|outcomes|post)\(["`]([^"`$]+)""", script))
-    assert asked == {"v1/queues", "v1/outcomes", "v1/outcomes/redrive", "v1/pending"}
+    asked = set(re.findall(r"""(?:ask|post)\(["`](?:\$\{(?:view\.)?base\})?([^"`$]+)""", script))
+    paths = {"v1/cluster", "v1/queues", "v1/outcomes", "v1/outcomes/redrive", "v1/pending"}
+    assert asked == paths
     for text in (script, STYLE.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8")):
         assert re.findall(r"(?:https?:|wss?:|url\(|@import|[\"'(=]//)[^\s]*", text) == []
 

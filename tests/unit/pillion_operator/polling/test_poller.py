@@ -741,3 +741,13 @@ async def test_waits_are_shortened_at_random() -> None:
         await bench.clock.advance(INTERVAL)
 
     assert bench.deliverers.moments() == [0.0, INTERVAL * (1 - JITTER / 2)]
+
+
+async def test_a_deliverer_is_found_by_its_namespace_and_pod_with_its_token(bench: Bench) -> None:
+    bench.pods(pod())
+    assert list(bench.poller.services()) == [("shop", "default")]
+    assert bench.poller.find("shop", "pod-1") == ("10.0.0.1", "token of shop/default")
+    assert bench.poller.find("shop", "pod-2") is None
+    assert bench.poller.find("bank", "pod-1") is None
+    bench.pods()
+    assert bench.poller.find("shop", "pod-1") is None

@@ -1,8 +1,13 @@
-// The console of a deliverer. It shows what the administration API answers: each text of an answer
+// The console of a deliverer, and of a cluster. It shows what an API answers: each text of an answer
 // becomes text of the page, never markup, and what is not printable in it is escaped.
+//
+// A deliverer's API is at `v1/` beside its page. The operator serves the same page for all deliverers:
+// `v1/cluster` has the rows, and below `v1/deliverers/NAMESPACE/POD/` is the API of each one.
 "use strict";
 
+const IS_CLUSTER = document.documentElement.dataset.of === "cluster";
 const REFRESH_MS = 2000;
+const CLUSTER_MS = 5000;
 const ANSWER_MS = 10_000;
 const ACTION_MS = 120_000;
 const PAGE = 500;
@@ -19,10 +24,10 @@ const BEHIND = 10;
 const LATELY = 600;
 // The worst first.
 const STATES = [
-  "failing", "held", "paused", "unanswered", "suspended", "slow", "behind", "limited", "draining",
+  "failing", "held", "paused", "unreachable", "unanswered", "suspended", "slow", "behind", "limited", "draining",
   "ok",
 ];
-const TROUBLE = new Set(STATES.slice(0, 7));
+const TROUBLE = new Set(STATES.slice(0, 8));
 
 const $ = (id) => document.getElementById(id);
 
@@ -93,11 +98,16 @@ class Refused extends Error {
   }
 }
 
+// Of the cluster's page; it stays in memory alone.
+let token = "";
+const lacksToken = () => IS_CLUSTER && !token;
+
 async function ask(path, query = {}, { method = "GET", patience = ANSWER_MS } = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined);
   const parameters = given.length ? `?${new URLSearchParams(given)}` : "";
   const signal = AbortSignal.timeout(patience);
-  const options = { method, signal, cache: "no-store", credentials: "omit", redirect: "error" };
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const options = { method, headers, signal, cache: "no-store", credentials: "omit", redirect: "error" };
   let answer, text;
   try {
     answer = await fetch(path + parameters, options);
@@ -107,18 +117,26 @@ async function ask(path, query = {}, { method = "GET", patience = ANSWER_MS } = 
   }
   setClock(answer.headers.get("Date"));
   const isJson = answer.headers.get("Content-Type")?.startsWith("application/json");
-  if (!answer.ok) {
-    throw new Refused(answer.status, isJson ? JSON.parse(text).reason : `HTTP ${answer.status}`);
-  }
-  return { headers: answer.headers, text, document: isJson ? JSON.parse(text) : undefined };
+  const document = isJson ? parsed(text) : undefined;
+  if (!answer.ok) throw new Refused(answer.status, document?.reason ?? `HTTP ${answer.status}`);
+  return { headers: answer.headers, text, document };
 }
 
-const queuePath = (name, action = "") => `v1/queues/${encodeURIComponent(name)}${action}`;
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Refused(502, "The answer is not JSON.");
+  }
+}
 
-async function outcomes(query) {
-  const { headers, text } = await ask("v1/outcomes", query);
+// `base` is where the API of the deliverer is.
+const queuePath = ({ base, name }, action = "") => `${base}v1/queues/${encodeURIComponent(name)}${action}`;
+
+async function outcomes(base, query) {
+  const { headers, text } = await ask(`${base}v1/outcomes`, query);
   return {
-    found: text.split("\n").filter(Boolean).map((line) => JSON.parse(line)),
+    found: text.split("\n").filter(Boolean).map(parsed),
     history: headers.get("Pillion-History"),
     after: Number(headers.get("Pillion-Next-After")),
     more: headers.get("Pillion-More") === "true",
@@ -135,7 +153,10 @@ const ratesOf = (queue) => queue.acceptedPerSecond == null || queue.deliveredPer
   : `${rate(queue.acceptedPerSecond)} a second arrive, ${rate(queue.deliveredPerSecond)} are delivered`;
 
 // Returns the state, why, and since when.
-function stateOf(queue, unanswered) {
+function stateOf(queue, unanswered, age) {
+  if (queue.unreachable) {
+    return ["unreachable", `its deliverer does not answer: ${queue.unreachable.reason}`, queue.unreachable.since];
+  }
   if (queue.suspended) return ["suspended", "its resource has suspended: true", null];
   for (const [state, hold] of [["held", queue.hold], ["paused", queue.pause]]) {
     if (hold) return [state, joined(": ", hold.cause, hold.message), hold.since];
@@ -145,7 +166,7 @@ function stateOf(queue, unanswered) {
   if (queue.slowSince) return ["slow", joined("; ", limit, ratesOf(queue)), queue.slowSince];
   if (unanswered >= UNANSWERED) return ["unanswered", "", queue.lastAttemptTime];
   if (limit) return ["limited", limit, null];
-  if (queue.depth && (queue.oldestIndicationAgeSeconds ?? 0) >= BEHIND) {
+  if (queue.depth && (age ?? 0) >= BEHIND) {
     return ["behind", ratesOf(queue), null];
   }
   if (queue.draining) return ["draining", "its destination is no longer configured", null];
@@ -153,7 +174,7 @@ function stateOf(queue, unanswered) {
 }
 
 function nextOf(queue, at) {
-  if (queue.suspended || queue.hold) return "";
+  if (queue.suspended || queue.hold || queue.unreachable) return "";
   return queue.inFlight ? "under way" : inTime(until(queue.nextAttemptTime, at));
 }
 
@@ -161,7 +182,8 @@ const total = (counts) => Object.values(counts ?? {}).reduce((sum, count) => sum
 
 function judge(queue, at) {
   const unanswered = queue.inFlight ? since(queue.lastAttemptTime, at) ?? 0 : 0;
-  const [state, why, began] = stateOf(queue, unanswered);
+  const [state, why, began] = stateOf(queue, unanswered,
+    queue.oldestIndicationAgeSeconds ?? since(queue.oldestIndicationTime, at));
   const last = since(queue.lastDiscardTime, at);
   const lost = last !== null && last < LATELY
     ? `${whole(total(queue.discarded))} discarded, the last ${brief(last)} ago` : "";
@@ -180,8 +202,12 @@ const byTrouble = (one, other) => STATES.indexOf(one.state) - STATES.indexOf(oth
 
 const VERBS = {
   failing: "fails", held: "is held", paused: "is paused", unanswered: "does not answer",
-  suspended: "is suspended", slow: "is slow", behind: "is behind",
+  unreachable: "is unknown", suspended: "is suspended", slow: "is slow", behind: "is behind",
 };
+
+// A deliverer that never answered has a row without a destination.
+const fullName = ({ name, namespace, pod }) => joined(" at ", shown(name),
+  namespace && `${shown(namespace)}/${shown(pod)}`);
 
 // One sentence, without a time that changes: it is read aloud when it changes.
 function headline(judged) {
@@ -194,7 +220,7 @@ function headline(judged) {
   const { queue, state, why } = judged[0];
   const more = bad === 1 ? `It is the only one of ${plural(judged.length, "destination")} in trouble.`
     : `${whole(bad)} of ${plural(judged.length, "destination")} have trouble.`;
-  return `${joined(": ", `${shown(queue.name)} ${VERBS[state]}`, why)}. ${judged.length > 1 ? more : ""}`.trim();
+  return `${joined(": ", `${fullName(queue)} ${VERBS[state]}`, why)}. ${judged.length > 1 ? more : ""}`.trim();
 }
 
 // ------------------------------------------------------------------ the page
@@ -215,7 +241,10 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
-const linkTo = (kind, name) => make("a", { href: `#/${kind}/${encodeURIComponent(name)}` }, shown(name));
+const placeOf = ({ namespace, pod }) => namespace
+  ? `at/${encodeURIComponent(namespace)}/${encodeURIComponent(pod)}/` : "";
+const hrefTo = (kind, name, place) => `#/${placeOf(place)}${kind}/${encodeURIComponent(name)}`;
+const linkTo = (kind, name, place = view) => make("a", { href: hrefTo(kind, name, place) }, shown(name));
 
 function button(text, label, act) {
   const made = make("button", { type: "button", "aria-label": `${text} ${label}` }, text);
@@ -287,9 +316,16 @@ const text = () => make("span", { "data-text": "" });
 
 // ------------------------------------------------------------------ the overview
 
+function nameCell(queue) {
+  if (!IS_CLUSTER || view.namespace) return [linkTo("destination", queue.name)];
+  const pod = make("a", { href: `#/${placeOf(queue)}` }, shown(queue.pod));
+  const place = make("span", { class: "place" }, `${shown(queue.namespace)} / `, pod);
+  return queue.name ? [linkTo("destination", queue.name, queue), place] : [place];
+}
+
 const overview = new Rows("queues",
   ({ queue }) => [
-    [linkTo("destination", queue.name)], [make("span", { class: "state", "data-text": "" })],
+    nameCell(queue), [make("span", { class: "state", "data-text": "" })],
     null, null, [meter("depth"), text()], null, null, null, null,
   ],
   (one, { queue, state, why, also, lost, since: seconds, next, loss }) => {
@@ -308,20 +344,27 @@ const overview = new Rows("queues",
     ];
   });
 // By uid: a queue that drains stands beside a new one of its name.
-const keyOfQueue = ({ queue }) => `${queue.name} ${queue.uid} ${queue.draining}`;
+const keyOfQueue = ({ queue }) =>
+  `${placeOf(queue)} ${queue.name} ${queue.uid} ${queue.draining}`;
 
-async function loadOverview() {
+async function loadCluster() {
+  const { document } = await ask("v1/cluster");
+  return { first: document, queues: document.queues };
+}
+
+async function loadOverview({ base }) {
   const pages = [];
   for (let after; pages.length < MOST_PAGES && after !== null;) {
-    const { document } = await ask("v1/queues", { limit: PAGE, after });
+    const { document } = await ask(`${base}v1/queues`, { limit: PAGE, after });
     pages.push(document);
     after = document.next;
   }
   return { first: pages[0], queues: pages.flatMap((page) => page.queues) };
 }
 
-function notesOf({ revision, keptFilters, endedSubscriptions, replays }) {
+function notesOf({ revision, keptFilters, endedSubscriptions, replays, count, queues }) {
   return [
+    count > queues?.length && `${whole(count)} rows in all. The worst ${whole(queues.length)} are here.`,
     revision === null && "No configuration is in force yet.",
     ...(keptFilters ?? []).map(({ name, problem }) =>
       `Filter ${name}: its edit is wrong, and the last good version stays in force: ${problem}`),
@@ -339,17 +382,31 @@ function paintOverview({ first, queues }) {
   set($("banner"), "data-state", judged[0]?.state ?? "ok");
   document.title = bad ? `${bad} in trouble – Pillion` : "Pillion";
   const losses = judged.filter((one) => one.loss !== null).sort((one, other) => one.loss - other.loss);
-  tell($("loss"), losses.length ? `First loss ${inTime(losses[0].loss)}, at ${shown(losses[0].queue.name)}.` : "");
+  tell($("loss"), losses.length ? `First loss ${inTime(losses[0].loss)}, at ${fullName(losses[0].queue)}.` : "");
   $("queues").classList.toggle("no-rates", queues.every((queue) => queue.acceptedPerSecond == null));
   paintList($("notes"), notesOf(first));
-  tell($("deliverer"), joined(", ", location.host, first.durability && `durability ${first.durability}`,
+  if (isAll()) paintNamespaces(queues);
+  const chosen = isAll() ? $("namespace").value : "";
+  tell($("deliverer"), joined(", ", location.host, view.namespace && `${shown(view.namespace)}/${shown(view.pod)}`,
+    isAll() && plural(first.deliverers, "deliverer"), first.durability && `durability ${first.durability}`,
     first.revision && `revision ${shown(first.revision)}`));
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const matching = judged.filter((one) => (one.trouble || !$("troubled").checked)
-    && words.every((word) => `${one.queue.name} ${one.state} ${one.why} ${one.also} ${one.lost}`.toLowerCase().includes(word)));
+    && (!chosen || one.queue.namespace === chosen)
+    && words.every((word) => `${fullName(one.queue)} ${one.queue.service ?? ""} ${one.state} ${one.why} ${one.also} ${one.lost}`.toLowerCase().includes(word)));
   overview.show(matching.slice(0, MOST_ROWS), keyOfQueue);
   tell($("count"), matching.length > MOST_ROWS ? `the worst ${whole(MOST_ROWS)} of ${whole(matching.length)}`
     : matching.length < judged.length ? `${whole(matching.length)} of ${whole(judged.length)}` : "");
+}
+
+const isAll = () => view.kind === "cluster";
+
+function paintNamespaces(queues) {
+  const select = $("namespace"), chosen = select.value;
+  const names = [...new Set(queues.map((one) => one.namespace))].sort();
+  if (names.join() === [...select.options].slice(1).map((one) => one.value).join()) return;
+  select.replaceChildren(make("option", { value: "" }, "all"), ...names.map((one) => make("option", { value: one }, shown(one))));
+  if (names.includes(chosen)) select.value = chosen;
 }
 
 function paintList(list, texts) {
@@ -367,9 +424,10 @@ const numberOf = (one) => one.number;
 
 function outcomeButtons(outcome) {
   const label = `${shown(outcome.identifier) || `number ${outcome.number}`} at ${shown(outcome.destination)}`;
-  const show = button("Show", label, () => showBody(outcome));
+  const { base } = view;
+  const show = button("Show", label, () => showBody(base, outcome));
   if (outcome.result !== "discarded") return [make("span", { class: "buttons" }, show)];
-  return [make("span", { class: "buttons" }, show, button("Redrive", label, () => redriveOne(outcome)))];
+  return [make("span", { class: "buttons" }, show, button("Redrive", label, () => redriveOne(base, outcome)))];
 }
 
 const attempts = new Rows("attempts",
@@ -414,7 +472,8 @@ const waits = new Rows("waits",
 
 // The outcomes of one selection, by number.
 class Trail {
-  constructor(query) {
+  constructor(base, query) {
+    this.base = base;
     this.query = query;
     this.begin();
   }
@@ -429,7 +488,7 @@ class Trail {
   }
 
   async ask(query) {
-    const page = await outcomes({ ...this.query, after: this.after, ...query });
+    const page = await outcomes(this.base, { ...this.query, after: this.after, ...query });
     if (this.history !== null && this.history !== page.history) throw new Refused(409, "another history");
     this.history = page.history;
     return page;
@@ -486,8 +545,8 @@ const newestFirst = (found) => [...found.values()].reverse();
 // ------------------------------------------------------------------ one destination
 
 async function loadDestination(view) {
-  view.trail ??= new Trail({ destination: view.name });
-  const [{ document }] = await Promise.all([ask(queuePath(view.name)), view.trail.refresh(view.trail.loadLatest)]);
+  view.trail ??= new Trail(view.base, { destination: view.name });
+  const [{ document }] = await Promise.all([ask(queuePath(view)), view.trail.refresh(view.trail.loadLatest)]);
   return { queue: document, trail: view.trail };
 }
 
@@ -552,7 +611,7 @@ function paintDestination({ queue, trail }) {
 // ------------------------------------------------------------------ one identifier
 
 async function loadFound(view) {
-  view.trail ??= new Trail({ identifier: view.name });
+  view.trail ??= new Trail(view.base, { identifier: view.name });
   // First what waits: what is settled meanwhile is among the outcomes then.
   await loadPending(view);
   await view.trail.refresh(view.trail.loadNext);
@@ -560,8 +619,10 @@ async function loadFound(view) {
 }
 
 async function loadPending(view) {
+  // Deliverers do not tell the operator what waits.
+  if (IS_CLUSTER) return;
   try {
-    view.waiting = (await ask("v1/pending", { identifier: view.name })).document;
+    view.waiting = (await ask(`${view.base}v1/pending`, { identifier: view.name })).document;
   } catch (error) {
     // Others search already: what was found stays.
     if (!(error instanceof Refused)) throw error;
@@ -583,7 +644,8 @@ function paintFound({ trail, waiting }) {
   tell($("sought"), name);
   const settled = found.length ? `${plural(found.length, "outcome")}${more ? ", and more" : ""}: ${results.join(", ")}.`
     : waiting?.pending.length ? "No outcome yet."
-      : "No outcome has this identifier, and nothing that waits. The indication may have left the history.";
+      : !waiting ? "No outcome has this identifier. The indication may still wait in a queue, or has left the history."
+        : "No outcome has this identifier, and nothing that waits. The indication may have left the history.";
   tell($("summary"), joined(" ", waitingOf(waiting), settled));
   set($("summary"), "data-state", isMissed ? "failing" : "ok");
   document.title = `${name} – Pillion`;
@@ -631,42 +693,45 @@ const post = async (path, query) => (await ask(path, query, { method: "POST", pa
 const named = (identifiers) => identifiers.map((one) => one === null ? "without an identifier" : shown(one)).join(", ");
 
 const ACTIONS = {
-  async retry({ name }) {
+  async retry(of) {
+    const { name } = of;
     if (!await confirmed(`Retry ${shown(name)} now?`,
       "The next attempt is made now. If it fails, the limit of retries does not count it.", "Retry now")) return "";
-    const { retried } = await post(queuePath(name, "/retry"));
+    const { retried } = await post(queuePath(of, "/retry"));
     return `${shown(name)}: ${retried ? "the next attempt is made now." : "no indication waits for a retry."}`;
   },
 
-  async skip({ name }) {
-    const { document } = await ask(queuePath(name));
+  async skip(of) {
+    const { name } = of;
+    const { document } = await ask(queuePath(of));
     const first = document.frontIdentifiers ?? [];
     if (!document.depth) return `${shown(name)}: nothing waits.`;
     if (!await confirmed(`Discard the first indication of ${shown(name)}?`,
       `${first.length ? `Now this is ${named(first)}. ` : ""}It is discarded as purged. Redrive delivers it again while the history keeps it.`,
       "Discard it")) return "";
-    const { discarded, identifiers } = await post(queuePath(name, "/skip"));
+    const { discarded, identifiers } = await post(queuePath(of, "/skip"));
     return discarded ? `${shown(name)}: discarded ${named(identifiers)}.` : `${shown(name)}: nothing was left to discard.`;
   },
 
-  async purge({ name }) {
-    const { document } = await ask(queuePath(name));
+  async purge(of) {
+    const { name } = of;
+    const { document } = await ask(queuePath(of));
     if (!document.depth) return `${shown(name)}: nothing waits.`;
     if (!await confirmed(`Discard all that waits at ${shown(name)}?`,
       `Now this is ${plural(document.depth, "indication")}. Redrive delivers them again while the history keeps them.`,
       "Discard all")) return "";
-    const { discarded } = await post(queuePath(name, "/purge"));
+    const { discarded } = await post(queuePath(of, "/purge"));
     return `${shown(name)}: ${plural(discarded, "indication")} discarded.`;
   },
 
-  async redrive({ name }) {
-    const plan = await redriven({ destination: name, dryRun: true });
+  async redrive({ base, name }) {
+    const plan = await redriven(base, { destination: name, dryRun: true });
     const skipped = skippedOf(plan.skipped);
     if (!plan.redriven) return `${shown(name)}: nothing can be redriven${skipped && ` (${skipped})`}.`;
     const newer = plan.newer ? ` ${whole(plan.newer)} of them will arrive after newer indications of the same source.` : "";
     if (!await confirmed(`Redrive ${plural(plan.redriven, "discarded indication")} of ${shown(name)}?`,
       `They are queued again behind what waits.${newer}${skipped && ` Left out: ${skipped}.`}`, "Redrive")) return "";
-    return redriveResult(name, await redriven({ destination: name, through: plan.through }));
+    return redriveResult(name, await redriven(base, { destination: name, through: plan.through }));
   },
 };
 
@@ -684,10 +749,10 @@ function redriveResult(name, { redriven: count, skipped, refusal }) {
 }
 
 // Redrives, or counts, in parts; stops at the first refusal.
-async function redriven(query) {
+async function redriven(base, query) {
   const sum = { redriven: 0, newer: 0, skipped: {}, refusal: null, through: query.through };
   for (let after = query.after ?? 0, more = true; more && !sum.refusal;) {
-    const part = await post("v1/outcomes/redrive",
+    const part = await post(`${base}v1/outcomes/redrive`,
       { limit: REDRIVEN_AT_ONCE, ...query, after, through: sum.through });
     sum.through ??= part.through;
     sum.redriven += part.redriven;
@@ -700,17 +765,17 @@ async function redriven(query) {
   return sum;
 }
 
-function redriveOne({ number, destination, identifier }) {
+function redriveOne(base, { number, destination, identifier }) {
   return acting(async () => {
     if (!await confirmed(`Redrive ${shown(identifier) || `number ${number}`} to ${shown(destination)}?`,
       "It is queued again behind what waits.", "Redrive")) return "";
-    return redriveResult(destination, await redriven({ destination, after: number - 1, through: number }));
+    return redriveResult(destination, await redriven(base, { destination, after: number - 1, through: number }));
   });
 }
 
-function showBody({ number, destination, identifier }) {
+function showBody(base, { number, destination, identifier }) {
   return acting(async () => {
-    const { found } = await outcomes({ destination, after: number - 1, limit: 1, indication: true });
+    const { found } = await outcomes(base, { destination, after: number - 1, limit: 1, indication: true });
     const indication = found[0]?.number === number ? found[0].indication : undefined;
     const lines = indication === undefined ? ["The history does not keep its content."]
       : JSON.stringify(indication, null, 2).split("\n").map(shown);
@@ -725,21 +790,33 @@ function showBody({ number, destination, identifier }) {
 // ------------------------------------------------------------------ the views
 
 const VIEWS = {
+  cluster: { section: "overview", load: loadCluster, paint: paintOverview },
   overview: { section: "overview", load: loadOverview, paint: paintOverview },
   destination: { section: "destination", load: loadDestination, paint: paintDestination, heading: "name" },
   search: { section: "found", load: loadFound, paint: paintFound, heading: "sought" },
 };
-let view = { kind: "overview", name: "" };
+let view = { kind: IS_CLUSTER ? "cluster" : "overview", name: "", base: "" };
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
 
 function viewOf(hash) {
-  if (hash === "" || hash === "#/") return { kind: "overview", name: "" };
-  const [, kind, name] = /^#\/(destination|search)\/(.+)$/s.exec(hash) ?? [];
-  if (!kind) return null;
-  try {
-    return { kind, name: decodeURIComponent(name) };
-  } catch {
-    return { kind, name };
+  const at = IS_CLUSTER ? /^#\/at\/([^/]+)\/([^/]+)\/(.*)$/s.exec(hash) : null;
+  const [namespace, pod] = at ? [decoded(at[1]), decoded(at[2])] : ["", ""];
+  const base = at ? `v1/deliverers/${encodeURIComponent(namespace)}/${encodeURIComponent(pod)}/` : "";
+  const rest = at ? `#/${at[3]}` : hash;
+  if (rest === "" || rest === "#/") {
+    return { kind: IS_CLUSTER && !at ? "cluster" : "overview", name: "", base, namespace, pod };
   }
+  const [, kind, name] = /^#\/(destination|search)\/(.+)$/s.exec(rest) ?? [];
+  // Without a deliverer the cluster has nothing but its overview.
+  if (!kind || (IS_CLUSTER && !at)) return null;
+  return { kind, name: decoded(name), base, namespace, pod };
 }
 
 function route(event) {
@@ -750,7 +827,11 @@ function route(event) {
   const before = view;
   view = next;
   for (const rows of [attempts, discards, latest, waits, way]) rows.clear();
+  // Another place has other rows of the same names.
+  if (before.base !== view.base) overview.clear();
+  for (const id of ["ask", "body"]) $(id).close("");
   say("");
+  paintPlace();
   const { section, heading } = VIEWS[view.kind];
   for (const one of Object.values(VIEWS)) $(one.section).hidden = true;
   if (heading) {
@@ -758,30 +839,50 @@ function route(event) {
     for (const id of ["state", "summary"]) tell($(id), "Loading");
     tell($("lost"), "");
     $("facts").replaceChildren();
-    $(section).hidden = false;
+    $(section).hidden = lacksToken();
   }
   if (view.kind === "search") $("identifier").value = view.name;
   if (event) {
-    $("main").focus({ preventScroll: true });
+    $(lacksToken() ? "token" : "main").focus({ preventScroll: true });
     scrollTo(0, 0);
   }
-  if (view.kind === "overview" && VIEWS.overview.data) {
+  if (VIEWS[view.kind].section === "overview" && dataOf(view)) {
     paint();
-    if (before.kind !== "overview") returnTo(before);
+    if (before.kind !== view.kind) returnTo(before);
   }
   wake();
 }
 
 // Back in the overview, at the row that was left.
-function returnTo({ kind, name }) {
-  const link = kind === "destination"
-    && document.querySelector(`#queues a[href="${CSS.escape(`#/destination/${encodeURIComponent(name)}`)}"]`);
+function returnTo({ kind, name, namespace, pod }) {
+  const href = kind === "destination" ? hrefTo(kind, name, { namespace, pod }) : `#/${placeOf({ namespace, pod })}`;
+  const link = document.querySelector(`#queues a[href="${CSS.escape(href)}"]`);
   if (link) link.focus();
 }
 
+function paintPlace() {
+  const isOne = IS_CLUSTER && !isAll();
+  for (const one of document.querySelectorAll(".whole")) {
+    one.hidden = !isOne || view.kind === "overview";
+    if (isOne) {
+      set(one, "href", `#/${placeOf(view)}`);
+      tell(one, `Destinations of ${shown(view.namespace)}/${shown(view.pod)}`);
+    }
+  }
+  $("back").hidden = !isOne || view.kind !== "overview";
+  $("search").hidden = isAll();
+  $("namespaces").hidden = !isAll();
+}
+
+// The overview is kept while another view is shown.
+function dataOf(one) {
+  const { data } = VIEWS[one.kind];
+  return one.data ?? (data?.base === one.base ? data : undefined);
+}
+
 function paint() {
-  const { section, paint: painted, data } = { ...VIEWS[view.kind], data: view.data ?? VIEWS[view.kind].data };
-  if (!data) return;
+  const { section, paint: painted } = VIEWS[view.kind], data = dataOf(view);
+  if (!data || lacksToken()) return;
   painted(data);
   $(section).hidden = false;
 }
@@ -790,6 +891,8 @@ function paint() {
 
 let wake = () => {};
 let awaySince = null;
+// Why there is no new answer, though somebody answers.
+let busy = "";
 
 function pause(ms) {
   return new Promise((resolve) => {
@@ -806,42 +909,82 @@ function isSeen() {
 }
 
 async function refresh() {
-  const seen = view;
+  const seen = view, used = token;
+  busy = "";
   try {
     const data = await VIEWS[seen.kind].load(seen);
     awaySince = null;
-    if (seen !== view) return;
-    if (seen.kind === "overview") VIEWS.overview.data = data;
+    if (seen !== view || used !== token) return;
+    if (VIEWS[seen.kind].section === "overview") VIEWS[seen.kind].data = { ...data, base: seen.base };
     else seen.data = data;
     paint();
   } catch (error) {
     if (error instanceof Refused) {
       awaySince = null;
+      if (error.status === 401 && IS_CLUSTER && used === token) forget(error.message);
       // It is busy: what is there stays.
-      if (seen === view && error.status !== 503) showRefusal(error);
+      else if (error.status === 503) busy = shown(error.message);
+      else if (seen === view) showRefusal(error);
     } else if (error instanceof Away) awaySince ??= now();
+    // The operator does not vouch for what a pod answers.
+    else if (IS_CLUSTER && error instanceof TypeError) showRefusal(new Refused(502, "The answer cannot be read."));
     else throw error;
   } finally {
     document.body.classList.toggle("away", awaySince !== null);
-    tell($("link"), awaySince === null ? "Live"
-      : `The deliverer has not answered since ${clockTime(awaySince * 1000)}. Trying again.`);
+    tell($("link"), awaySince === null ? busy || (lacksToken() ? "No token" : "Live")
+      : `The ${IS_CLUSTER ? "operator" : "deliverer"} has not answered since ${clockTime(awaySince * 1000)}. Trying again.`);
   }
 }
 
 function showRefusal({ message }) {
-  const place = { overview: "banner", destination: "state", search: "summary" }[view.kind];
+  const place = { cluster: "banner", overview: "banner", destination: "state", search: "summary" }[view.kind];
   tell($(place), shown(message));
   set($(place), "data-state", "failing");
   $(VIEWS[view.kind].section).hidden = false;
 }
 
+// ------------------------------------------------------------------ the token of the cluster's page
+
+function forget(reason) {
+  token = "";
+  for (const one of Object.values(VIEWS)) {
+    one.data = undefined;
+    $(one.section).hidden = true;
+  }
+  for (const rows of [overview, attempts, discards, latest, way]) rows.clear();
+  for (const id of ["ask", "body"]) $(id).close("");
+  // Nothing of an earlier view stays.
+  view = { ...view, data: undefined, trail: undefined };
+  $("namespace").replaceChildren(make("option", { value: "" }, "all"));
+  tell($("refusal"), shown(reason));
+  tell($("link"), "No token");
+  $("signin").hidden = false;
+  $("forget").hidden = true;
+  $("token").focus();
+}
+
+function signIn(event) {
+  event.preventDefault();
+  token = $("token").value.replace(/\s/g, "");
+  $("token").value = "";
+  // A header has no other letters.
+  if (!/^[\x21-\x7e]+$/.test(token)) return forget("This is no token: it has letters that no token has.");
+  $("signin").hidden = true;
+  $("forget").hidden = false;
+  wake();
+}
+
 async function live() {
   for (;;) {
     await isSeen();
+    if (lacksToken()) {
+      await pause(CLUSTER_MS);
+      continue;
+    }
     const began = performance.now();
     await refresh();
     // A deliverer with very many destinations is not asked all the time.
-    await pause(Math.max(REFRESH_MS, 10 * (performance.now() - began)));
+    await pause(Math.max(isAll() ? CLUSTER_MS : REFRESH_MS, 10 * (performance.now() - began)));
   }
 }
 
@@ -854,12 +997,16 @@ $("no").addEventListener("click", () => $("ask").close(""));
 $("close").addEventListener("click", () => $("body").close());
 $("filter").addEventListener("input", paint);
 $("troubled").addEventListener("change", paint);
+$("namespace").addEventListener("change", paint);
+$("signin").addEventListener("submit", signIn);
+$("forget").addEventListener("click", () => forget(""));
 $("search").addEventListener("submit", (event) => {
   event.preventDefault();
-  location.hash = `#/search/${encodeURIComponent($("identifier").value.trim())}`;
+  location.hash = hrefTo("search", $("identifier").value.trim(), view);
 });
 tell($("deliverer"), location.host);
 addEventListener("hashchange", route);
 setInterval(() => document.hidden || awaySince !== null || paint(), 1000);
 route();
+if (IS_CLUSTER) forget("");
 live();

@@ -17,6 +17,9 @@ _FILES = {
     "/console.css": ("console.css", "text/css"),
     "/console.js": ("console.js", "text/javascript"),
 }
+#: By this attribute the script knows whose page it is.
+_DELIVERER = b'data-of="deliverer"'
+_CLUSTER = b'data-of="cluster"'
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -41,16 +44,20 @@ _HEADERS = {
 }
 
 
-def add_console_routes(app: web.Application, *, has_root: bool) -> None:
-    """Mount ``/console`` with its two files; with ``has_root``, redirect ``/`` to it."""
+def add_console_routes(app: web.Application, *, has_root: bool, for_cluster: bool = False) -> None:
+    """Mount ``/console`` with its two files; with ``has_root``, redirect ``/`` to it. The page
+    ``for_cluster`` shows all deliverers of the operator that serves it, and asks for a token."""
+    marks = _CLUSTER if for_cluster else _DELIVERER
     for path, (name, content_type) in _FILES.items():
-        app.router.add_get(path, partial(_answer, _FOLDER / name, content_type))
+        app.router.add_get(path, partial(_answer, _FOLDER / name, content_type, marks))
     if has_root:
         app.router.add_get("/", _redirect)
 
 
-async def _answer(file: Path, content_type: str, _: web.Request) -> web.Response:
+async def _answer(file: Path, content_type: str, marks: bytes, _: web.Request) -> web.Response:
     body = await asyncio.to_thread(file.read_bytes)
+    if content_type == "text/html":
+        body = body.replace(_DELIVERER, marks, 1)
     return web.Response(body=body, content_type=content_type, charset="utf-8", headers=_HEADERS)
 
 
