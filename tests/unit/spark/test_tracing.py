@@ -238,7 +238,7 @@ def test_what_is_not_sampled_is_told_so(
 def test_a_failed_attempt_is_a_failed_span(deliverer: FakeDeliverer, collector: Collector) -> None:
     deliverer.discards = {"d": {"queue-full": 1}}
     with pytest.raises(UndeliveredError):
-        write(writer(deliverer), "a")
+        write(writer(deliverer, flushLevel="delivered"), "a")
     (span,) = collector.spans
     assert (span.status.code, attributes(span)["error.type"]) == (2, "UndeliveredError")
 
