@@ -41,6 +41,8 @@ CONFIGURATION_VOLUME = "pillion-configuration"
 CONFIGURATION_PATH = "/etc/pillion/configuration"
 #: The file there with the operator's bearer token for /v1/queues.
 OPERATOR_TOKEN = "operator-token"
+#: The variable by which a deliverer lets the operator's console in.
+OPERATOR_CONSOLE = "PILLION_OPERATOR_CONSOLE"
 
 #: The files there with the authorities of gateways and, for a gateway, with the keys of publishers'
 #: tokens.

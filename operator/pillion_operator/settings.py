@@ -48,6 +48,8 @@ class DelivererDefaults:
     #: Those that destinations may have.
     addresses: AddressPolicy = field(default_factory=AddressPolicy)
     network: NetworkSettings = field(default_factory=NetworkSettings)
+    #: Whether the operator's console reaches them.
+    console: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

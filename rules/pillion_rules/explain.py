@@ -18,9 +18,10 @@ def _subject(rule: Rule) -> Iterator[str]:
     yield f"Each value of {keys} has an alert of its own."
     if rule.measure is not None:
         slide = f", a new one every {rule.slide}" if rule.slide else ""
-        yield f"It judges windows of {rule.window}{slide}: {_named(rule.measure)}."
+        yield f"It judges windows of {rule.window}{slide}: {_named(rule.measure)} (planned)."
     if rule.rate is not None:
-        yield f"It judges the change per {rule.per} since the last reading: {_named(rule.rate)}."
+        change = f"the change per {rule.per} since the last reading"
+        yield f"It judges {change}: {_named(rule.rate)} (planned)."
 
 
 def _raising(rule: Rule) -> Iterator[str]:

@@ -32,7 +32,7 @@ def parse_template(text: str) -> tuple[tuple[str, str | None], ...]:
             raise TemplateError(
                 f"{{{name}}} is no name of a column; write a name alone, such as {{origin}}"
             )
-    if len(names_in(parts)) > MOST_NAMES:
+    if sum(name is not None for _, name, _, _ in parts) > MOST_NAMES:
         raise TemplateError(f"it has more than {MOST_NAMES} names; remove some")
     return tuple((literal, name) for literal, name, _, _ in parts)
 
@@ -46,6 +46,7 @@ def names_in(parts: object) -> frozenset[str]:
 def fill(parts: tuple[tuple[str, str | None], ...], values: Mapping[str, str]) -> str:
     """A name without a value is shown as ``null``."""
     filled = (
-        literal if name is None else literal + values.get(name, "null") for literal, name in parts
+        literal if name is None else literal + values.get(name, "null")[:LONGEST_VALUE]
+        for literal, name in parts
     )
     return "".join(filled)

@@ -365,7 +365,11 @@ class Deliverer:
         if self._settings.operator_token_file is not None:
             token = TokenFile(self._settings.operator_token_file)
             add_operator_route(
-                telemetry, administration, token=token.read, refused=self._metrics.operator_refused
+                telemetry,
+                administration,
+                token=token.read,
+                refused=self._metrics.operator_refused,
+                console=self._settings.operator_console,
             )
         for application in found.values():
             add_openapi_route(application)

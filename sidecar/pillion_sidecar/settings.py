@@ -9,6 +9,8 @@ from pillion_sidecar.config.addresses import Address, AddressPolicy
 #: Default ports for publishers and for Prometheus.
 INTAKE_PORT = 8288
 TELEMETRY_PORT = 8289
+#: Environment variable of ``Settings.operator_console``: "true" or absent.
+OPERATOR_CONSOLE = "PILLION_OPERATOR_CONSOLE"
 _INTAKE = Address("127.0.0.1", INTAKE_PORT)
 _TELEMETRY = Address("127.0.0.1", TELEMETRY_PORT)
 
@@ -64,6 +66,8 @@ class Settings:
     #: File of the operator's token for ``/v1/queues`` on the telemetry listener; None: not served
     #: there.
     operator_token_file: Path | None = None
+    #: Whether that token also reads outcomes, redrives, and retries, skips and purges queues.
+    operator_console: bool = False
     #: Whether to start without a good configuration, and wait for one.
     wait_for_configuration: bool = False
     #: Permitted addresses of destinations.

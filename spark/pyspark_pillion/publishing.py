@@ -316,7 +316,7 @@ def _shape_problems(
             for key in identity
             if isinstance(key, str) and not _is_column(df, key)
         ]
-    if IDENTIFIER in named:
+    if IDENTIFIER.casefold() in map(str.casefold, named):
         problems.append(f"{IDENTIFIER} is made from identity: leave it out of the properties")
     if "source" in named:
         problems.append("source is said once, for all rows: leave it out of the properties")

@@ -298,9 +298,11 @@ def report_abort(messages: list[WriterCommitMessage | None], *, batch: int | Non
     total = _total(messages)
     failed = sum(message is None for message in messages)
     where = "save" if batch is None else f"batch {batch}"
+    # Spark aborts a save that its commit has refused, too: then no task has failed.
+    failure = f"in {failed} of {len(messages)} tasks" if failed else "at its commit"
     _log(
         logging.WARNING,
-        f"{where} failed in {failed} of {len(messages)} tasks; {total.taken} rows of the others"
+        f"{where} failed {failure}; {total.taken} rows that were published"
         " stay published, and are recognised when they come again",
     )
 

@@ -29,6 +29,7 @@ async def run(tmp_path: Path) -> AsyncIterator[Running]:
     folder = tmp_path / "resources"
     folder.mkdir()
     given: dict[str, Any] = {"administration": ANYWHERE, "operator_token_file": token}
+    given["operator_console"] = True
     async with running(folder, *resources(destination("siem")), **given) as run:
         yield run
 

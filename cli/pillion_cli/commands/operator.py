@@ -265,6 +265,7 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
             sidecars=SidecarPolicy(args.sidecar_network_policy),
             telemetry_from=args.telemetry_from,
         ),
+        console=args.console is not None,
         **({} if args.deliverer_resources is None else {"resources": args.deliverer_resources}),
     )
     webhook = WebhookSettings(

@@ -5,6 +5,7 @@ import asyncio
 import gc
 import ipaddress
 import json
+import os
 import re
 import shlex
 import sys
@@ -30,6 +31,7 @@ from pillion_sidecar.config.addresses import Address, AddressPolicy
 from pillion_sidecar.descriptors import raise_limit
 from pillion_sidecar.settings import (
     INTAKE_PORT,
+    OPERATOR_CONSOLE,
     TELEMETRY_PORT,
     GatewayEndpoint,
     PluginEndpoint,
@@ -197,7 +199,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.file(
         "--operator-token-file FILE",
-        "let requests with this file's token as a bearer read /v1/queues at the telemetry address",
+        "let requests with this file's token as a bearer read /v1/queues at the telemetry address; "
+        "with PILLION_OPERATOR_CONSOLE=true also read outcomes, redrive, and act on queues",
     )
     options.flag(
         "--wait-for-configuration",
@@ -347,6 +350,7 @@ def run(args: argparse.Namespace) -> int:
         token_keys=token_keys(args),
         gateway=gateway_access(args),
         operator_token_file=args.operator_token_file,
+        operator_console=os.environ.get(OPERATOR_CONSOLE) == "true",
         wait_for_configuration=args.wait_for_configuration,
         addresses=AddressPolicy(
             allow_loopback=not args.refuse_loopback, allow_link_local=args.allow_link_local

@@ -151,7 +151,7 @@ class Console:
             return refuse(404, "no deliverer of this name runs in this namespace")
         address, token = found
         answer = await forward(request, endpoint, client=self._client, address=address, token=token)
-        if endpoint.acts and "dryRun" not in request.query:
+        if endpoint.acts and request.query.get("dryRun") != "true":
             _tell(person, request, status=answer.status)
         return answer
 

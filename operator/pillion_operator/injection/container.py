@@ -12,6 +12,7 @@ from pillion_operator.names import (
     CONTAINER,
     DATA_VOLUME,
     GATEWAY_CA,
+    OPERATOR_CONSOLE,
     OPERATOR_TOKEN,
     PLUGIN_SOCKET,
     PLUGINS_PATH,
@@ -89,10 +90,16 @@ def deliverer_container(
     }
     if defaults.image_pull_policy is not None:
         container["imagePullPolicy"] = defaults.image_pull_policy
+    variables: list[dict[str, Any]] = []
+    if defaults.console:
+        # No option: images of earlier versions would refuse it.
+        variables.append({"name": OPERATOR_CONSOLE, "value": "true"})
     if tracing := deliverer.get("tracing"):
-        container["env"] = list(
-            tracing_variables(tracing, service=service, namespace=namespace, gateway=gateway)
+        variables += tracing_variables(
+            tracing, service=service, namespace=namespace, gateway=gateway
         )
+    if variables:
+        container["env"] = variables
     if plugins:
         container["volumeMounts"].append(_plugins_mount())
     if gateway:

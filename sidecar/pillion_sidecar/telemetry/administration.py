@@ -301,9 +301,10 @@ def add_operator_route(
     *,
     token: Callable[[], bytes],
     refused: Callable[[], None],
+    console: bool,
 ) -> None:
-    """Mount ``GET /v1/queues``, and what the console of a cluster asks for, for the bearer of a
-    token. The operator has checked who uses its console.
+    """Mount ``GET /v1/queues`` for the bearer of a token, and with ``console`` what the console of
+    a cluster asks for. The operator has checked who uses its console.
 
     It is on the pod's address, so a client without the token learns nothing, not even whether one
     exists. ``token`` runs in a thread, one call at a time, and returns nothing to refuse everybody;
@@ -336,7 +337,8 @@ def add_operator_route(
     app.router.add_get(
         "/v1/queues", guarded(routes.list_queues, "after", "limit"), allow_head=False
     )
-    _add_console_data(app, routes, outcomes, guarded)
+    if console:
+        _add_console_data(app, routes, outcomes, guarded)
 
 
 def _same(given: str, expected: bytes) -> bool:

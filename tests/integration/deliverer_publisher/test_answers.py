@@ -124,7 +124,10 @@ def test_a_listener_that_has_healed_gets_what_it_missed_when_a_batch_comes_again
 
 def test_a_duplicate_that_was_delivered_adds_nothing_to_what_a_flush_counts(house: Any) -> None:
     house.deliver_to()
-    senders = [house.sender(publisher=publisher) for publisher in ("spark/1", "spark/2")]
+    senders = [
+        house.sender(publisher=publisher, flushLevel="delivered")
+        for publisher in ("spark/1", "spark/2")
+    ]
     for sender in senders:
         sender.send(named("a"))
         sender.flush()

@@ -11,6 +11,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from pillion_operator.polling.reports import Unreachable
+from pillion_sidecar.settings import OPERATOR_CONSOLE
 from pillion_sidecar.wire.queues import Moment
 from support.browser import CONTRAST, Browser, browser
 from support.cluster_console import ClusterConsole, cluster_console, rights
@@ -146,8 +147,9 @@ def test_what_strangers_write_is_text(page: Browser, cluster: ClusterConsole) ->
 
 
 def test_one_deliverer_is_shown_and_its_buttons_work_through_the_operator(
-    page: Browser, tmp_path: Path
+    page: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(OPERATOR_CONSOLE, "true")
     token = tmp_path / "token"
     token.write_text(TOKEN)
     options = ("--journal", str(tmp_path / "journal"), "--operator-token-file", str(token))

@@ -74,7 +74,6 @@ def test_without_options_the_settings_are_the_defaults() -> None:
         ("--gateway-secret other", "gateway_secret", "other"),
         ("--gateway-authority corporate", "gateway_authority", "corporate"),
         ("--no-webhook", "webhook", None),
-        ("--console 127.0.0.1:8090", "console", Address("127.0.0.1", 8090)),
         ("--telemetry 127.0.0.1:0", "telemetry", Address("127.0.0.1", 0)),
         ("--telemetry [::1]:65535", "telemetry", Address("::1", 65_535)),
         ("--identity me", "identity", "me"),
@@ -92,6 +91,12 @@ def test_an_option_changes_its_setting_and_no_other(
     for name in OperatorSettings.__dataclass_fields__:
         if name != field:
             assert getattr(changed, name) == getattr(before, name)
+
+
+def test_a_console_opens_the_deliverers_to_it() -> None:
+    changed, before = settings("--console", "127.0.0.1:8090"), settings()
+    assert changed.console == Address("127.0.0.1", 8090)
+    assert (changed.deliverer.console, before.deliverer.console) == (True, False)
 
 
 @pytest.mark.parametrize(

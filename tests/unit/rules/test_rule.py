@@ -190,9 +190,14 @@ def test_silent_windows_and_rates_are_explained() -> None:
     assert "An alert of severity Major is raised after 3 hours without a reading." in silent
     assert "It reads time_hour as the time of each reading of the input weather." in silent
     late = explain(Rule(**GALE, **WINDOW, slide="10 minutes"))
-    assert "It judges windows of 1 hour, a new one every 10 minutes: n is count(*)." in late
+    assert (
+        "It judges windows of 1 hour, a new one every 10 minutes: n is count(*) (planned)." in late
+    )
     falls = explain(Rule(**GALE, rate={"drop": "pressure"}, per="1 hour", clear="drop >\n 0"))
-    assert "It judges the change per 1 hour since the last reading: drop is pressure." in falls
+    assert (
+        "It judges the change per 1 hour since the last reading: drop is pressure (planned)."
+        in falls
+    )
     assert "It is cleared at the first reading at which drop > 0." in falls
 
 

@@ -30,17 +30,21 @@ class Door:
         self.file = file
         self.refused = 0
 
-    async def status(self, authorization: str | None, method: str = "GET") -> int:
+    async def status(
+        self, authorization: str | None, method: str = "GET", path: str = "/v1/queues"
+    ) -> int:
         headers = {} if authorization is None else {"Authorization": authorization}
-        async with self.client.request(method, "/v1/queues", headers=headers) as answer:
+        async with self.client.request(method, path, headers=headers) as answer:
             if answer.status == 401:
                 assert answer.headers["WWW-Authenticate"] == "Bearer"
                 assert await answer.text() == "unauthorized\n"
             return answer.status
 
 
-@pytest_asyncio.fixture
-async def door(fake_time: FakeTime, tmp_path: Path) -> AsyncIterator[Door]:
+@pytest_asyncio.fixture(params=[False])
+async def door(
+    request: pytest.FixtureRequest, fake_time: FakeTime, tmp_path: Path
+) -> AsyncIterator[Door]:
     async def drain(seconds: float) -> int:
         raise NotImplementedError
 
@@ -62,7 +66,11 @@ async def door(fake_time: FakeTime, tmp_path: Path) -> AsyncIterator[Door]:
         redriver=redriver_of(history, delivery, fake_time),
     )
     add_operator_route(
-        app, administration, token=TokenFile(tmp_path / "token").read, refused=refused
+        app,
+        administration,
+        token=TokenFile(tmp_path / "token").read,
+        refused=refused,
+        console=request.param,
     )
     async with made.client:
         yield made
@@ -119,3 +127,31 @@ async def test_nothing_can_be_changed_there(door: Door) -> None:
     door.file.write_text(TOKEN)
     for method in ("POST", "DELETE", "PUT"):
         assert await door.status(f"Bearer {TOKEN}", method) == 405
+
+
+CONSOLE = [
+    ("GET", "/v1/queues/siem"),
+    ("GET", "/v1/outcomes"),
+    ("POST", "/v1/queues/siem/retry"),
+    ("POST", "/v1/queues/siem/skip"),
+    ("POST", "/v1/queues/siem/purge"),
+    ("POST", "/v1/outcomes/redrive"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), CONSOLE)
+async def test_without_a_console_the_token_opens_the_queues_alone(
+    door: Door, method: str, path: str
+) -> None:
+    door.file.write_text(TOKEN)
+    assert await door.status(f"Bearer {TOKEN}", method, path) == 404
+
+
+@pytest.mark.parametrize("door", [True], indirect=True)
+@pytest.mark.parametrize(("method", "path"), CONSOLE)
+async def test_what_a_console_asks_for_needs_the_token(door: Door, method: str, path: str) -> None:
+    door.file.write_text(TOKEN)
+    assert await door.status(None, method, path) == 401
+    assert await door.status("Bearer wrong", method, path) == 401
+    assert door.refused == 2
+    assert await door.status(f"Bearer {TOKEN}", method, path) != 401

@@ -258,3 +258,12 @@ def test_without_tracing_a_container_is_as_it_was() -> None:
     for gateway in (False, True):
         assert "env" not in container({"deliverer": {"replicas": 1}}, gateway=gateway)
         assert "env" not in container({"deliverer": {"tracing": None}}, gateway=gateway)
+
+
+@pytest.mark.parametrize("gateway", [False, True])
+def test_a_console_opens_deliverers_by_their_environment(gateway: bool) -> None:
+    defaults = DelivererDefaults(image="i", console=True)
+    made = deliverer_container(
+        "default", namespace="shop", spec={}, defaults=defaults, gateway=gateway
+    )
+    assert made["env"] == [{"name": settings.OPERATOR_CONSOLE, "value": "true"}]
