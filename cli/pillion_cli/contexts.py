@@ -65,14 +65,17 @@ def contexts_path() -> Path | None:
 
 
 def read_contexts(path: Path | None) -> Contexts:
-    """Return no contexts without a file. Raises CommandError."""
+    """Return no contexts without a file, or in a home that this user may not enter, as accounts of
+    services have one. Raises CommandError."""
     if path is None:
         return Contexts()
     try:
         data = _content(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Contexts()
     except OSError as error:
+        if not os.access(path.parent, os.X_OK):
+            return Contexts()
         raise CommandError(
             f"the contexts cannot be read: {path}: {error.strerror}; make it a file that you may"
             " read, or name the deliverer with --server",

@@ -1,6 +1,7 @@
 """Named servers, and which one a command talks to."""
 
 import argparse
+import errno
 import json
 import os
 import stat
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pillion_cli import contexts
 from pillion_cli import main as entry
 from pillion_cli.client import DEFAULT_URL
 from pillion_cli.contexts import MOST_BYTES, contexts_path
@@ -142,6 +144,24 @@ def test_what_cannot_be_read_is_named(kind: str) -> None:
     with pytest.raises(CommandError, match=str(file())) as raised:
         chosen()
     assert raised.value.code == Exit.USAGE
+
+
+def test_a_home_that_is_none_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    assert chosen().url == DEFAULT_URL
+
+
+def test_a_home_that_may_not_be_entered_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(contexts, "_content", refuse)
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != file().parent)
+    assert chosen().url == DEFAULT_URL
+    monkeypatch.setattr(os, "access", lambda *_: True)
+    with pytest.raises(CommandError, match=str(file())):
+        chosen()
 
 
 def test_what_cannot_be_written_is_named(home: Path) -> None:
