@@ -89,7 +89,7 @@ def _fields(struct: Struct, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 def out_of_range() -> Iterator[Wrong]:
     """Each number below and above its bounds, each enumeration with another word."""
     right: dict[str, dict[str, Any]] = {
-        "IndicationService": {},
+        "IndicationService": {"deliverer": {"tracing": {"endpoint": URL}}},
         "ListenerDestination": {"destination": URL, "protocol": "CloudEvents"},
         "IndicationFilter": {"query": "SELECT * FROM CIM_AlertIndication"},
         "IndicationSubscription": {
@@ -113,7 +113,9 @@ def _outside(type_: Any) -> Iterator[Any]:
     if isinstance(type_, Integer):
         yield from (type_.minimum - 1, type_.maximum + 1)
     if isinstance(type_, Number):
-        yield from (0, -1, type_.maximum + 1)
+        yield from (type_.minimum - 1, type_.maximum + 1)
+        if type_.minimum > 0:
+            yield 0
     if isinstance(type_, Text) and type_.values:
         yield "Wrong"
 

@@ -345,7 +345,7 @@ def test_the_webhook_leads_to_the_port_that_the_operator_listens_on(
     assert option(objects, "--webhook-service") == reference["name"]
     policy = only(objects, "NetworkPolicy")["spec"]
     opened = [found["port"] for rule in policy["ingress"] for found in rule["ports"]]
-    assert opened == [ports["webhook"], ports["telemetry"]]
+    assert opened == [ports[name] for name in ("webhook", "telemetry", "console") if name in ports]
 
 
 def test_its_own_certificates_give_the_operator_the_right_to_its_own_configuration(
