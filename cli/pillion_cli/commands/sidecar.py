@@ -199,8 +199,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.file(
         "--operator-token-file FILE",
-        "let requests with this file's token as a bearer read /v1/queues at the telemetry address; "
-        "with PILLION_OPERATOR_CONSOLE=true also read outcomes, redrive, and act on queues",
+        "let requests with this file's token as a bearer read /v1/queues at the telemetry address",
     )
     options.flag(
         "--wait-for-configuration",
