@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import tempfile
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pillion_cli.exits import CommandError, Exit
+from pillion_cli.replacing import replacing
 
 #: Names the context, unless an option or PILLION_SERVER names the server.
 CONTEXT_VARIABLE = "PILLION_CONTEXT"
@@ -146,16 +145,8 @@ def write_contexts(path: Path | None, contexts: Contexts) -> None:
     target = Path(os.path.realpath(path))
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".contexts-", dir=target.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(json.dumps(contexts.document(), indent=2).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, target)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        content = json.dumps(contexts.document(), indent=2).encode() + b"\n"
+        with replacing(target, content, prefix=".contexts-"):
+            pass
     except OSError as error:
         raise CommandError(f"the contexts cannot be written: {path}: {error.strerror}") from error

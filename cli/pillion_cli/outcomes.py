@@ -131,6 +131,25 @@ def write_lines(lines: Iterable[bytes]) -> None:
         sys.stdout.buffer.write(shown + b"\n")
 
 
+def show_pages(
+    found: Iterable[Page],
+    *,
+    columns: Sequence[str],
+    row: Callable[[OutcomeLine], tuple[str | int | None, ...]],
+    output: str,
+) -> bool:
+    """Write each page as it comes; return whether the reader has seen what there is: False if a
+    table has stayed empty. Raises CommandError."""
+    rows = outcome_rows(columns)
+    for page in found:
+        if output == "json":
+            write_lines(page.lines)
+        else:
+            rows.show(map(row, page.outcomes()))
+        sys.stdout.flush()
+    return output == "json" or rows.has_begun
+
+
 def outcome_of(line: bytes) -> OutcomeLine:
     """Raises :class:`Refused`."""
     try:

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pillion_cli.client import DelivererClient
 from pillion_cli.diagnosis import queue_of
 from pillion_cli.doctor import status_of
 from pillion_cli.exits import CommandError, Exit
+from pillion_cli.replacing import replacing
 from pillion_cli.servers import connected
 from pillion_sidecar.config.editing import with_field
 from pillion_sidecar.config.loader import MOF_SUFFIX, MOST_BYTES, resource_files
@@ -230,12 +230,7 @@ def _write(file: Path, text: str, *, known: str) -> None:
     target = file.resolve()
     try:
         # Hidden, so that the deliverer does not read it.
-        descriptor, name = tempfile.mkstemp(prefix=".pillion-", dir=target.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(text.encode())
-                stream.flush()
-                os.fsync(stream.fileno())
+        with replacing(target, text.encode(), prefix=".pillion-") as name:
             shutil.copymode(target, name)
             with suppress(PermissionError):
                 os.chown(name, target.stat().st_uid, target.stat().st_gid)
@@ -243,10 +238,5 @@ def _write(file: Path, text: str, *, known: str) -> None:
                 raise CommandError(
                     escape_controls(f"{file} was changed meanwhile: nothing was done; try again")
                 )
-            os.replace(name, target)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
     except OSError as error:
         raise _by_hand(file, error.strerror or str(error)) from error

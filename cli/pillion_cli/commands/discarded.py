@@ -22,9 +22,9 @@ from pillion_cli.outcomes import (
     add_selection,
     check_destination,
     outcome_of,
-    outcome_rows,
     pages,
     selected,
+    show_pages,
     time_text,
     write_lines,
 )
@@ -129,13 +129,8 @@ def _discards(args: argparse.Namespace) -> dict[str, object]:
 
 
 def _list(client: DelivererClient, args: argparse.Namespace) -> int:
-    rows = outcome_rows(_COLUMNS)
-    for page in pages(client, _discards(args), after=0, limit=None):
-        if args.output == "json":
-            write_lines(page.lines)
-        else:
-            rows.show(map(_row, page.outcomes()))
-    if args.output != "json" and not rows.has_begun:
+    found = pages(client, _discards(args), after=0, limit=None)
+    if not show_pages(found, columns=_COLUMNS, row=_row, output=args.output):
         check_destination(client, args)
         print("pillion discarded: no discards", file=sys.stderr)
     return Exit.OK

@@ -11,10 +11,9 @@ from pillion_cli.outcomes import (
     check_destination,
     check_listing,
     listed,
-    outcome_rows,
     pages,
+    show_pages,
     time_text,
-    write_lines,
 )
 from pillion_cli.servers import connected
 from pillion_sidecar.wire.outcomes import OutcomeLine
@@ -48,14 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check_listing(args)
     with connected(args, timeout=TIMEOUT) as client:
-        rows = outcome_rows(_COLUMNS)
-        for page in pages(client, listed(args), after=args.after or 0, limit=args.limit):
-            if args.output == "json":
-                write_lines(page.lines)
-            else:
-                rows.show(map(_row, page.outcomes()))
-            sys.stdout.flush()
-        if args.output != "json" and not rows.has_begun:
+        found = pages(client, listed(args), after=args.after or 0, limit=args.limit)
+        if not show_pages(found, columns=_COLUMNS, row=_row, output=args.output):
             check_destination(client, args)
             print("pillion outcomes: no outcomes", file=sys.stderr)
     return Exit.OK
