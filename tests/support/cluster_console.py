@@ -1,13 +1,9 @@
 """The console of a cluster, over an API server and deliverers that a test makes up."""
 
-import asyncio
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-
-from aiohttp import web
 
 from pillion_operator.clock import Clock, SystemClock
 from pillion_operator.cluster.api import ApiError
@@ -16,6 +12,7 @@ from pillion_operator.console.server import Console
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.reports import Answer, DelivererReport, report_of
 from pillion_sidecar.wire.queues import QueuePage, QueueStatus
+from support.served import served
 
 #: What may be done in which namespace; an empty one stands for all.
 Rights = frozenset[tuple[str, str, str]]
@@ -112,28 +109,8 @@ class ClusterConsole:
 @contextmanager
 def cluster_console(cluster: ClusterConsole) -> Iterator[ClusterConsole]:
     """Serve it in a thread while the context lasts."""
-    started, loop = threading.Event(), asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        runner = web.AppRunner(cluster.console(SystemClock()).application())
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        cluster.url = f"http://{host}:{port}"
-        started.set()
-        await stop.wait()
-        await runner.cleanup()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    started.wait()
-    try:
+    with served(lambda: cluster.console(SystemClock()).application()) as cluster.url:
         yield cluster
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
 
 
 def names(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -1,8 +1,6 @@
 """The console over an administration API that answers what a test says."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -13,6 +11,7 @@ from aiohttp import web
 from pillion_sidecar.console.routes import add_console_routes
 from pillion_sidecar.wire.queues import QueueDetails, QueuePage, QueueStatus, written
 from support.resources import JSON
+from support.served import served
 
 
 class ScriptedApi:
@@ -107,26 +106,6 @@ class ScriptedApi:
 @contextmanager
 def scripted_api() -> Iterator[ScriptedApi]:
     """Serve it in a thread while the context lasts."""
-    api, started, loop = ScriptedApi(), threading.Event(), asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        runner = web.AppRunner(api.application())
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        api.url = f"http://{host}:{port}"
-        started.set()
-        await stop.wait()
-        await runner.cleanup()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    started.wait()
-    try:
+    api = ScriptedApi()
+    with served(api.application) as api.url:
         yield api
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
