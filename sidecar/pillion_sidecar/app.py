@@ -72,6 +72,7 @@ from pillion_sidecar.settings import Settings
 from pillion_sidecar.supervision import LoopSupervisor
 from pillion_sidecar.telemetry.administration import (
     Administration,
+    AdministrationRoutes,
     TokenFile,
     add_administration_routes,
     add_operator_route,
@@ -359,14 +360,15 @@ class Deliverer:
             origins = OriginPolicy(apart.host)
             administered = found["administration"] = web.Application()
         administration = self._administration(origins)
-        add_administration_routes(administered, administration)
+        routes = AdministrationRoutes(administration)
+        add_administration_routes(administered, routes)
         add_diagnosis_routes(administered, self._diagnosis(administration))
         add_console_routes(administered, has_root=apart is not None)
         if self._settings.operator_token_file is not None:
             token = TokenFile(self._settings.operator_token_file)
             add_operator_route(
                 telemetry,
-                administration,
+                routes,
                 token=token.read,
                 refused=self._metrics.operator_refused,
                 console=self._settings.operator_console,

@@ -100,10 +100,10 @@ class Administration:
     replays: Callable[[], list[ReplayStatus]] = list
 
 
-def add_administration_routes(app: web.Application, administration: Administration) -> None:
+def add_administration_routes(app: web.Application, found: "AdministrationRoutes") -> None:
     """Mount ``/v1/queues``, ``/v1/outcomes``, ``/v1/discards``, ``/v1/replays`` and ``/drain``."""
-    routes, outcomes = _all_routes(administration)
-    guarded = partial(guarded_route, administration.origins)
+    routes, outcomes = found.queues, found.outcomes
+    guarded = partial(guarded_route, found.origins)
     app.router.add_get("/v1/queues", guarded(routes.list_queues, "after", "limit"))
     _add_console_data(app, routes, outcomes, guarded)
     app.router.add_get("/v1/discards", guarded(outcomes.list_discards, *DISCARD_PARAMETERS))
@@ -111,16 +111,19 @@ def add_administration_routes(app: web.Application, administration: Administrati
     app.router.add_post("/drain", guarded(routes.drain, "timeout"))
 
 
-def _all_routes(administration: Administration) -> tuple["_Routes", OutcomeRoutes]:
-    routes = _Routes(administration)
-    outcomes = OutcomeRoutes(
-        administration.history,
-        clock=administration.clock,
-        timers=administration.timers,
-        redriver=administration.redriver,
-        unknown=routes.unknown,
-    )
-    return routes, outcomes
+class AdministrationRoutes:
+    """Those of one deliverer: their bounds hold for all its listeners together."""
+
+    def __init__(self, administration: Administration) -> None:
+        self.origins = administration.origins
+        self.queues = _Routes(administration)
+        self.outcomes = OutcomeRoutes(
+            administration.history,
+            clock=administration.clock,
+            timers=administration.timers,
+            redriver=administration.redriver,
+            unknown=self.queues.unknown,
+        )
 
 
 def _add_console_data(
@@ -297,7 +300,7 @@ class TokenFile:
 
 def add_operator_route(
     app: web.Application,
-    administration: Administration,
+    found: AdministrationRoutes,
     *,
     token: Callable[[], bytes],
     refused: Callable[[], None],
@@ -311,7 +314,7 @@ def add_operator_route(
     ``refused`` is called for each refused request.
     """
     one_at_a_time = asyncio.Lock()
-    routes, outcomes = _all_routes(administration)
+    routes, outcomes = found.queues, found.outcomes
 
     async def is_known(request: web.Request) -> bool:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")

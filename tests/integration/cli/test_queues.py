@@ -21,7 +21,11 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ho
 from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.pacing import Pace
-from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
+from pillion_sidecar.telemetry.administration import (
+    Administration,
+    AdministrationRoutes,
+    add_administration_routes,
+)
 from pillion_sidecar.testing import FakeTime
 from support.queues import StillDelivery, StillQueue, attempt_record, redriver_of
 from support.resources import alert_filter, destination, service, subscription, write
@@ -60,16 +64,18 @@ async def run(queue: StillQueue, fake_time: FakeTime) -> AsyncIterator[Run]:
     app = web.Application()
     add_administration_routes(
         app,
-        Administration(
-            delivery=(delivery := StillDelivery(queue, *others)),
-            clock=fake_time,
-            timers=fake_time,
-            revision=lambda: "r1",
-            durability=lambda: Durability.DISK,
-            drain=drain,
-            history=history,
-            redriver=redriver_of(history, delivery, fake_time),
-            kept_filters=lambda: {"mild": "no such property"},
+        AdministrationRoutes(
+            Administration(
+                delivery=(delivery := StillDelivery(queue, *others)),
+                clock=fake_time,
+                timers=fake_time,
+                revision=lambda: "r1",
+                durability=lambda: Durability.DISK,
+                drain=drain,
+                history=history,
+                redriver=redriver_of(history, delivery, fake_time),
+                kept_filters=lambda: {"mild": "no such property"},
+            )
         ),
     )
     async with TestServer(app) as server:

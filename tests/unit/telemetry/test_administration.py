@@ -22,6 +22,7 @@ from pillion_sidecar.pacing import Pace
 from pillion_sidecar.telemetry.administration import (
     MOST_DRAINING,
     Administration,
+    AdministrationRoutes,
     Drain,
     add_administration_routes,
 )
@@ -50,16 +51,18 @@ async def _client(
     delivery = delivery or StillDelivery(*queues)
     add_administration_routes(
         app,
-        Administration(
-            delivery=delivery,
-            clock=fake_time,
-            timers=fake_time,
-            revision=lambda: "r7",
-            durability=lambda: Durability.STATE_ONLY,
-            drain=drain or drained,
-            origins=OriginPolicy("127.0.0.1"),
-            history=history,
-            redriver=redriver_of(history, delivery, fake_time),
+        AdministrationRoutes(
+            Administration(
+                delivery=delivery,
+                clock=fake_time,
+                timers=fake_time,
+                revision=lambda: "r7",
+                durability=lambda: Durability.STATE_ONLY,
+                drain=drain or drained,
+                origins=OriginPolicy("127.0.0.1"),
+                history=history,
+                redriver=redriver_of(history, delivery, fake_time),
+            )
         ),
     )
     async with TestClient(TestServer(app)) as client:

@@ -13,6 +13,7 @@ from pillion_sidecar.history.recorder import History
 from pillion_sidecar.telemetry.administration import (
     MOST_TOKEN_BYTES,
     Administration,
+    AdministrationRoutes,
     TokenFile,
     add_operator_route,
 )
@@ -67,7 +68,7 @@ async def door(
     )
     add_operator_route(
         app,
-        administration,
+        AdministrationRoutes(administration),
         token=TokenFile(tmp_path / "token").read,
         refused=refused,
         console=request.param,
