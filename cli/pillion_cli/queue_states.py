@@ -57,6 +57,11 @@ class Judged:
     full: float | None
 
     @property
+    def loses_now(self) -> bool:
+        """Indications are discarded, and the next one will be."""
+        return bool(self.lost) and self.loss is not None and self.loss < 1
+
+    @property
     def why_and_lost(self) -> str:
         return "; ".join(filter(None, (self.why, self.lost)))
 
@@ -216,5 +221,7 @@ def summary(found: Sequence[Judged]) -> str:
     first = min(found, key=_by_loss)
     if first.loss is None:
         return text
+    if first.loses_now:
+        return f"{text}; {first.queue.name} loses indications now"
     due = f"is due in {brief(first.loss)}" if first.loss >= 1 else "is due now"
     return f"{text}; the first loss {due}, at {first.queue.name}"

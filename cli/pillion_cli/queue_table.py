@@ -94,10 +94,16 @@ def _in(seconds: float | None) -> str:
     return f"in {brief(seconds)}" if seconds >= 1 else "now"
 
 
+def _loss(one: Judged) -> str:
+    if one.loses_now:
+        return "loses indications now"
+    return "" if one.loss is None else f"first loss {_in(one.loss)}"
+
+
 def _below(one: Judged, *, with_next: bool = False) -> list[Cell]:
     """What has no column. Why is last, because it may be long; losses have a line of their own."""
     parts = (
-        f"first loss {_in(one.loss)}" if one.loss is not None else "",
+        _loss(one),
         _following(one) if with_next else "",
         f"full {_in(one.full)}" if _is_full_first(one) else "",
         one.why,

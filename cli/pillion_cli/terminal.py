@@ -19,6 +19,8 @@ GAP = "  "
 ELLIPSIS = "…"
 #: A line of so many is of any length.
 MOST_CELLS = 100_000
+#: Lines below a row for one of its texts.
+MOST_LINES_BELOW = 2
 
 
 class Style(StrEnum):
@@ -115,7 +117,15 @@ def table(columns: Sequence[Column], rows: Sequence[Row], output: Output) -> Ite
         yield _line(columns, widths, texts, row.cells, output)
         room = None if output.width is None else output.width - len(GAP)
         for cell in row.below:
-            yield GAP + output.paint(cut(cell.text, room), cell.style)
+            for text in _wrapped_below(cell.text, room):
+                yield GAP + output.paint(text, cell.style)
+
+
+def _wrapped_below(text: str, room: int | None) -> list[str]:
+    lines = wrapped(text, room)
+    kept = MOST_LINES_BELOW - 1
+    # Wide characters take two cells, so a line may still be too long.
+    return [cut(line, room) for line in (*lines[:kept], " ".join(lines[kept:])) if line]
 
 
 def _widths(columns: Sequence[Column], grid: Sequence[Sequence[str]], output: Output) -> list[int]:

@@ -138,7 +138,7 @@ class Afternoon:
         with in_terminal(*arguments, columns=COLUMNS, PILLION_SERVER=server) as terminal:
             terminal.end()
             text = terminal.shown
-        return _UUID.sub("…", text.replace(f"port {self.siem.port}", f"port {SHOWN_PORT}"))
+        return _UUID.sub("…", re.sub(rf"\b{self.siem.port}\b", str(SHOWN_PORT), text))
 
     async def _publish(self, count: int) -> None:
         lines = [alert(f"c-{self.published + number}") for number in range(1, count + 1)]

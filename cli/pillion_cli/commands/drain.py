@@ -77,7 +77,7 @@ def _drain(args: argparse.Namespace) -> int:
             _tell(args, f"{failure}; nothing is left to do", pending=None)
             return Exit.OK
     left = answer.document(200, 202)["pending"]
-    _tell(args, f"{left:,} left", pending=left)
+    _tell(args, f"{left:,} pending", pending=left)
     return Exit.PARTLY if left else Exit.OK
 
 

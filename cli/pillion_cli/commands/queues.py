@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -190,6 +191,17 @@ class _Look:
             yield ""
             ordered = self._in_order(shown, by_default="trouble")
             yield from queue_lines(ordered, output, is_wide=self._args.wide)
+            yield from self._next(ordered, output)
+
+    def _next(self, found: Sequence[Judged], output: Output) -> Iterator[str]:
+        """Name the next commands, to a person who does not watch."""
+        worst = next((one.queue.name for one in found if one.state.is_trouble), None)
+        if worst is None or not output.is_terminal or self._args.watch is not None:
+            return
+        name = shlex.quote(escape_controls(worst))
+        yield ""
+        for line in (f"try: pillion queues {name}", f"     pillion test {name}"):
+            yield output.paint(cut(line, output.width), Style.DIM)
 
     def _pages(self) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
         """Return all pages, and the headers of the last one."""

@@ -54,7 +54,7 @@ def test_it_says_how_much_is_left(
     url = f"http://127.0.0.1:{deliverer.server_port}"
     assert main(["drain", "--to", url, "--timeout", "2.5"]) == code
     assert deliverer.asked == "/drain?timeout=2.5"
-    assert capsys.readouterr().out == f"{pending} left\n"
+    assert capsys.readouterr().out == f"{pending} pending\n"
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b"not found"), (200, b"hello")])

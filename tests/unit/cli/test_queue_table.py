@@ -5,7 +5,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from pillion_cli.queue_states import Judged, judged
+from pillion_cli.queue_states import Judged, judged, summary
 from pillion_cli.queue_table import WIDE, details_lines, queue_lines
 from pillion_cli.terminal import Output, Style
 from pillion_sidecar.wire.queues import Moment, QueueDetails, RetryStatus
@@ -42,17 +42,18 @@ def test_eighty_columns_show_what_matters_and_the_cause_below() -> None:
     heads = ["name", "state", "depth", "oldest", "since", "in/s", "out/s"]
     assert re.split("  +", shown[0]) == heads
     assert re.split("  +", shown[1]) == ["oncall", "failing", "42.9 K / 1 M", "85 s", "60 s"]
-    assert (
-        shown[2]
-        == "  first loss in 40 s; next in 12 s; refused: connection refused by 127.0.0.1 po…"
-    )
-    assert shown[3].startswith("a-name-of-a-destination.")
-    assert re.search(r"[^ ]…  failing ", shown[3])
-    assert re.split("  +", shown[5]) == [
+    assert shown[2:4] == [
+        "  first loss in 40 s; next in 12 s; refused: connection refused by 127.0.0.1",
+        "  port 18205",
+    ]
+    assert shown[4].startswith("a-name-of-a-destination.")
+    assert re.search(r"[^ ]…  failing ", shown[4])
+    at = next(at for at, line in enumerate(shown) if line.startswith("warehouse"))
+    assert re.split("  +", shown[at]) == [
         *("warehouse", "slow", "5 / 1 M", "25 s", "15 s", "512", "9.7")
     ]
-    assert shown[6] == "  full in 2 h; 512 a second arrive, 9.7 are delivered"
-    assert len(shown) == 8
+    assert shown[at + 1] == "  full in 2 h; 512 a second arrive, 9.7 are delivered"
+    assert len(shown) == at + 3
 
 
 def test_a_long_cause_does_not_hide_what_was_lost() -> None:
@@ -60,15 +61,26 @@ def test_a_long_cause_does_not_hide_what_was_lost() -> None:
     output = Output(width=80, height=24, has_colours=False)
     queue = judged(failing("siem", detail="x" * 200, **lost), now=NOW)
     shown = list(queue_lines([queue], output, is_wide=False))
-    assert shown[2].endswith("x…")
-    assert shown[3] == "  440 discarded, the last 90 s ago"
+    assert shown[3].endswith("x…")
+    assert shown[4:] == ["  440 discarded, the last 90 s ago"]
+
+
+def test_a_full_queue_that_discards_is_told_as_losing() -> None:
+    lost = {"last_discard_time": Moment(NOW - 1), "discarded": {"queue-full": 440}}
+    queue = judged(failing("siem", first_loss_due_time=Moment(NOW), **lost), now=NOW)
+    shown = list(queue_lines([queue], Output(width=80, height=24), is_wide=False))
+    assert shown[2] == "  loses indications now; HTTP 503"
+    assert summary([queue]) == "1 of 1 destination has trouble; siem loses indications now"
 
 
 def test_forty_columns_show_the_times_below() -> None:
     shown = lines(40)
     assert re.split("  +", shown[1]) == ["oncall", "failing", "42.9 K / 1 M"]
     assert shown[2] == "  for 60 s, next in 12 s, oldest 85 s"
-    assert shown[3] == "  first loss in 40 s; refused: connecti…"
+    assert shown[3:5] == [
+        "  first loss in 40 s; refused:",
+        "  connection refused by 127.0.0.1 port …",
+    ]
     assert shown[-1].split() == ["archive", "ok", "456", "/", "1", "M"]
 
 
