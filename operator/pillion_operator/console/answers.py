@@ -86,11 +86,11 @@ def document(reports: Sequence[Reports]) -> dict[str, Any]:
 
 _Place: TypeAlias = tuple[str, str, str]
 _Rank: TypeAlias = tuple[int, int, str, str, str]
+#: A queue, when its deliverer reported it, and that the deliverer is away.
+_Found: TypeAlias = tuple[_Place, QueueReport, float, Unreachable | None]
 
 
-def _rows(
-    reports: Reports,
-) -> Iterator[tuple[_Rank, dict[str, Any] | tuple[_Place, QueueReport, Unreachable | None]]]:
+def _rows(reports: Reports) -> Iterator[tuple[_Rank, dict[str, Any] | _Found]]:
     """Rows of one service; most of them are not written."""
     namespace, service, answers = reports
     for answer in answers:
@@ -100,9 +100,11 @@ def _rows(
         if away is not None and (last is None or not last.queues):
             yield (0, 0, namespace, answer.pod, ""), _without_report(place, away)
             continue
-        for queue in last.queues.values() if last is not None else ():
+        if last is None:
+            continue
+        for queue in last.queues.values():
             rank = (_severity(queue, away), -queue.depth, namespace, answer.pod, queue.name)
-            yield rank, (place, queue, away)
+            yield rank, (place, queue, last.at, away)
 
 
 def _severity(queue: QueueReport, away: Unreachable | None) -> int:
@@ -126,8 +128,14 @@ def _away(away: Unreachable) -> dict[str, Any]:
     return {"reason": away.reason, "since": _moment(away.since)}
 
 
-def _queue(place: _Place, queue: QueueReport, away: Unreachable | None) -> dict[str, Any]:
-    """Return the members of ``wire.queues.QueueStatus`` that the page shows, without defaults."""
+def _queue(
+    place: _Place, queue: QueueReport, reported: float, away: Unreachable | None
+) -> dict[str, Any]:
+    """Return the members of ``wire.queues.QueueStatus`` that the page shows, without defaults.
+
+    ``reportedTime`` is the operator's: what waits for an answer or in a queue is judged at that
+    time, since it may have left meanwhile.
+    """
     result = None
     if queue.last_result is not None and queue.failing:
         result = _given(
@@ -136,6 +144,7 @@ def _queue(place: _Place, queue: QueueReport, away: Unreachable | None) -> dict[
     return _given(
         **_place(place),
         name=queue.name,
+        reportedTime=_moment(reported),
         depth=queue.depth,
         capacity=queue.capacity,
         held=queue.held or None,
@@ -146,6 +155,7 @@ def _queue(place: _Place, queue: QueueReport, away: Unreachable | None) -> dict[
         hold=_stop(queue.hold, queue.hold_detail, queue.failing_since),
         pause=_stop(queue.pause, queue.pause_detail, queue.failing_since),
         lastResult=result,
+        rateLimit=_rate_limit(queue.limited_to_per_second),
         failingSince=_moment(queue.failing_since),
         slowSince=_moment(queue.slow_since),
         acceptedPerSecond=queue.accepted_per_second,
@@ -162,6 +172,10 @@ def _queue(place: _Place, queue: QueueReport, away: Unreachable | None) -> dict[
 
 def _stop(cause: str | None, message: str, since: float | None) -> dict[str, Any] | None:
     return None if cause is None else _given(cause=cause, message=message, since=_moment(since))
+
+
+def _rate_limit(per_second: float | None) -> dict[str, Any] | None:
+    return None if per_second is None else {"perSecond": per_second, "limiting": True}
 
 
 def _moment(seconds: float | None) -> str | None:

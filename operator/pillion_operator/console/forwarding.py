@@ -1,20 +1,26 @@
 """One deliverer's administration API, through the operator. What a deliverer answers is not
 trusted: its status, its three headers and its size are checked; the page shows the rest as text."""
 
+import asyncio
 import gzip
+import json
 import re
 from asyncio import to_thread
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import aiohttp
 from aiohttp import web
 
+from pillion_operator.clock import Clock, within
 from pillion_operator.console.access import Right
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.reports import NO_TOKEN
+from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.http_errors import ParameterError, check_names, refuse, unavailable
 from pillion_sidecar.wire.queues import AnswerError
 
@@ -23,7 +29,11 @@ READ_SECONDS = 8.0
 ACT_SECONDS = 100.0
 #: Maximum bytes of an answer. One with the content of indications has few of them.
 LARGEST_ANSWER = 8 * 1024 * 1024
+#: Requests that are under way at a time: of all namespaces, and of one. One waits so many seconds.
+MOST_FORWARDED, MOST_OF_NAMESPACE = 8, 2
+TURN_SECONDS = 5.0
 _COMPRESSED_FROM = 1024
+_LONGEST_REASON = 300
 _NUMBERS = ("after", "limit")
 _SELECTION = ("destination", "identifier", *_NUMBERS)
 _TYPES = ("application/json", "application/x-ndjson")
@@ -75,7 +85,52 @@ ENDPOINTS = (
 )
 
 
+class Turns:
+    """Of one namespace a few requests are under way, of all not many more: a deliverer that is slow
+    costs those of other namespaces nothing, and the answers fit into memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._all = asyncio.Semaphore(MOST_FORWARDED)
+        #: Those in use, by namespace.
+        self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def one(self, namespace: str) -> AsyncIterator[None]:
+        """Wait for a turn. Raises TimeoutError after ``TURN_SECONDS``: nothing was asked."""
+        own = self._own.setdefault(namespace, asyncio.Semaphore(MOST_OF_NAMESPACE))
+        async with AsyncExitStack() as taken:
+
+            async def take() -> None:
+                await taken.enter_async_context(own)
+                await taken.enter_async_context(self._all)
+
+            await within(self._clock, TURN_SECONDS, take())
+            yield
+
+
 async def forward(
+    request: web.Request,
+    endpoint: Endpoint,
+    *,
+    turns: Turns,
+    client: DelivererClient,
+    address: str,
+    token: str,
+) -> web.Response:
+    """Ask the deliverer at ``address``. Raises ParameterError."""
+    async with AsyncExitStack() as turn:
+        try:
+            await turn.enter_async_context(turns.one(request.match_info["namespace"]))
+        except TimeoutError:
+            return unavailable(
+                "other requests to deliverers wait for their answers; this one was not sent",
+                retry_after=1.0,
+            )
+        return await _forwarded(request, endpoint, client=client, address=address, token=token)
+
+
+async def _forwarded(
     request: web.Request,
     endpoint: Endpoint,
     *,
@@ -83,7 +138,6 @@ async def forward(
     address: str,
     token: str,
 ) -> web.Response:
-    """Ask the deliverer at ``address``. Raises ParameterError."""
     check_names(request, endpoint.parameters)
     name = request.match_info.get("name", "")
     if name in (".", ".."):
@@ -112,7 +166,7 @@ async def _answer(
     if status == HTTPStatus.UNAUTHORIZED:
         return refuse(502, f"the deliverer refuses the operator: {NO_TOKEN}")
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return unavailable("the deliverer is busy", retry_after=1.0)
+        return unavailable(_reason(body) or "the deliverer is busy", retry_after=1.0)
     content_type = headers.get("Content-Type", "").partition(";")[0].strip()
     if status not in _PASSED or content_type not in _TYPES:
         return refuse(502, f"the deliverer answers HTTP {status}; is its version older?")
@@ -126,3 +180,13 @@ async def _answer(
         body = await to_thread(gzip.compress, body, 3)
         passed["Content-Encoding"] = "gzip"
     return web.Response(status=status, body=body, headers=passed)
+
+
+def _reason(body: bytes) -> str:
+    """The reason of a refusal in one line; empty: none can be read."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return ""
+    reason = document.get("reason") if isinstance(document, dict) else None
+    return one_line(reason, _LONGEST_REASON) if isinstance(reason, str) else ""

@@ -11,7 +11,7 @@ from pillion_operator.clock import Clock, within
 from pillion_operator.cluster.api import FAILURES
 from pillion_operator.console.access import Access, Person, Reviewer, TooManyReviews
 from pillion_operator.console.answers import Answers, Deliverers, namespaces_of
-from pillion_operator.console.forwarding import ENDPOINTS, Endpoint, forward
+from pillion_operator.console.forwarding import ENDPOINTS, Endpoint, Turns, forward
 from pillion_operator.polling.client import DelivererClient
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.console.routes import add_console_routes
@@ -41,6 +41,7 @@ class Console:
         """``client`` is not that of the poller, which would have to wait for watchers."""
         self._access = Access(api, clock=clock)
         self._answers = Answers(clock)
+        self._turns = Turns(clock)
         self._clock = clock
         self._client = client
         self._deliverers: Deliverers | None = None
@@ -150,10 +151,22 @@ class Console:
         if found is None:
             return refuse(404, "no deliverer of this name runs in this namespace")
         address, token = found
-        answer = await forward(request, endpoint, client=self._client, address=address, token=token)
-        if endpoint.acts and request.query.get("dryRun") != "true":
-            _tell(person, request, status=answer.status)
-        return answer
+        result = "no answer in time"
+        try:
+            answer = await forward(
+                request,
+                endpoint,
+                turns=self._turns,
+                client=self._client,
+                address=address,
+                token=token,
+            )
+            result = f"HTTP {answer.status}"
+            return answer
+        finally:
+            # Also where this is cancelled: the deliverer may have acted.
+            if endpoint.acts and request.query.get("dryRun") != "true":
+                _tell(person, request, result=result)
 
 
 def _not_leading() -> web.Response:
@@ -174,15 +187,15 @@ def _refuse_foreign(request: web.Request) -> web.Response | None:
     return refuse(403, "a web page of another origin may not ask for this")
 
 
-def _tell(person: Person, request: web.Request, *, status: int) -> None:
+def _tell(person: Person, request: web.Request, *, result: str) -> None:
     *_, last = request.path.rpartition("/")
     actions.info(
-        "the console: %s asked the deliverer %s/%s for %s, which answered %d",
+        "the console: %s asked the deliverer %s/%s for %s: %s",
         one_line(person.name, _LONGEST_NAME),
         request.match_info["namespace"],
         request.match_info["pod"],
         one_line(last, _LONGEST_NAME),
-        status,
+        result,
         extra={
             "event": "console-action",
             "user": one_line(person.name, _LONGEST_NAME),

@@ -12,6 +12,7 @@ from pillion_sidecar.wire.queues import (
     OutcomeStatus,
     QueuePage,
     QueueStatus,
+    RateLimitStatus,
     ReplayStatus,
     SubscriptionEnd,
 )
@@ -70,6 +71,8 @@ class QueueReport:
     #: Held by message groups.
     held: int = 0
     in_flight: int = 0
+    #: The rate limit for which indications wait.
+    limited_to_per_second: float | None = None
     #: None: from an older deliverer.
     accepted_per_second: float | None = None
     delivered_per_second: float | None = None
@@ -270,9 +273,14 @@ def _queue(queue: QueueStatus) -> QueueReport:
         relay_to=queue.relay_to,
         held=queue.held,
         in_flight=queue.in_flight,
+        limited_to_per_second=_limited_to(queue.rate_limit),
         accepted_per_second=queue.accepted_per_second,
         delivered_per_second=queue.delivered_per_second,
     )
+
+
+def _limited_to(limit: RateLimitStatus | None) -> float | None:
+    return limit.per_second if limit is not None and limit.limiting else None
 
 
 def _replay(replay: ReplayStatus) -> ReplayReport:

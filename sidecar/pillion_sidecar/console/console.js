@@ -181,9 +181,11 @@ function nextOf(queue, at) {
 const total = (counts) => Object.values(counts ?? {}).reduce((sum, count) => sum + count, 0);
 
 function judge(queue, at) {
-  const unanswered = queue.inFlight ? since(queue.lastAttemptTime, at) ?? 0 : 0;
+  // The cluster's rows are as old as the operator's last look: what waited then may have left.
+  const reported = queue.reportedTime ? secondsOf(queue.reportedTime) : at;
+  const unanswered = queue.inFlight ? since(queue.lastAttemptTime, reported) ?? 0 : 0;
   const [state, why, began] = stateOf(queue, unanswered,
-    queue.oldestIndicationAgeSeconds ?? since(queue.oldestIndicationTime, at));
+    queue.oldestIndicationAgeSeconds ?? since(queue.oldestIndicationTime, reported));
   const last = since(queue.lastDiscardTime, at);
   const lost = last !== null && last < LATELY
     ? `${whole(total(queue.discarded))} discarded, the last ${brief(last)} ago` : "";
@@ -826,6 +828,7 @@ function route(event) {
   view.scrolled = scrollY;
   const before = view;
   view = next;
+  refusal = null;
   for (const rows of [attempts, discards, latest, waits, way]) rows.clear();
   // Another place has other rows of the same names.
   if (before.base !== view.base) overview.clear();
@@ -882,7 +885,9 @@ function dataOf(one) {
 
 function paint() {
   const { section, paint: painted } = VIEWS[view.kind], data = dataOf(view);
-  if (!data || lacksToken()) return;
+  if (lacksToken()) return;
+  if (refusal) return showRefusal(refusal);
+  if (!data) return;
   painted(data);
   $(section).hidden = false;
 }
@@ -893,6 +898,8 @@ let wake = () => {};
 let awaySince = null;
 // Why there is no new answer, though somebody answers.
 let busy = "";
+// Why the view of now has no new answer; what it showed would pass for new.
+let refusal = null;
 
 function pause(ms) {
   return new Promise((resolve) => {
@@ -915,6 +922,7 @@ async function refresh() {
     const data = await VIEWS[seen.kind].load(seen);
     awaySince = null;
     if (seen !== view || used !== token) return;
+    refusal = null;
     if (VIEWS[seen.kind].section === "overview") VIEWS[seen.kind].data = { ...data, base: seen.base };
     else seen.data = data;
     paint();
@@ -936,7 +944,11 @@ async function refresh() {
   }
 }
 
-function showRefusal({ message }) {
+function showRefusal(error) {
+  const { message, status } = error;
+  refusal = error;
+  // Whoever may not read it any more, or looks for what is gone, sees nothing of it.
+  if (status === 403 || status === 404) drop();
   const place = { cluster: "banner", overview: "banner", destination: "state", search: "summary" }[view.kind];
   tell($(place), shown(message));
   set($(place), "data-state", "failing");
@@ -945,17 +957,22 @@ function showRefusal({ message }) {
 
 // ------------------------------------------------------------------ the token of the cluster's page
 
+// Nothing of what was read stays.
+function drop() {
+  for (const one of Object.values(VIEWS)) one.data = undefined;
+  for (const rows of [overview, attempts, discards, latest, waits, way]) rows.clear();
+  for (const id of ["ask", "body"]) $(id).close("");
+  Object.assign(view, { data: undefined, trail: undefined, waiting: undefined });
+  $("namespace").replaceChildren(make("option", { value: "" }, "all"));
+}
+
 function forget(reason) {
   token = "";
-  for (const one of Object.values(VIEWS)) {
-    one.data = undefined;
-    $(one.section).hidden = true;
-  }
-  for (const rows of [overview, attempts, discards, latest, way]) rows.clear();
-  for (const id of ["ask", "body"]) $(id).close("");
-  // Nothing of an earlier view stays.
-  view = { ...view, data: undefined, trail: undefined };
-  $("namespace").replaceChildren(make("option", { value: "" }, "all"));
+  refusal = null;
+  // What is asked for now is of the token before.
+  view = { ...view };
+  drop();
+  for (const one of Object.values(VIEWS)) $(one.section).hidden = true;
   tell($("refusal"), shown(reason));
   tell($("link"), "No token");
   $("signin").hidden = false;

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from pillion_operator.polling.reports import Unreachable
+from pillion_operator.console import access
+from pillion_operator.polling.reports import Unreachable, report_of
 from pillion_sidecar.settings import OPERATOR_CONSOLE
-from pillion_sidecar.wire.queues import Moment
+from pillion_sidecar.wire.queues import Moment, QueuePage, QueueStatus, RateLimitStatus
 from support.browser import CONTRAST, Browser, browser
 from support.cluster_console import ClusterConsole, cluster_console, rights
 from support.processes import listener_process, sidecar_process
@@ -134,6 +135,51 @@ def test_a_deliverer_that_does_not_answer_is_named(page: Browser, cluster: Clust
         "shop/web-7 is unknown: its deliverer does not answer: timed out."
     )
     assert page.text(f"{ROWS} td:nth-child(4)") == "5 min"
+
+
+def test_a_queue_is_judged_at_the_time_of_its_report(
+    page: Browser, cluster: ClusterConsole
+) -> None:
+    at = datetime.now(UTC).timestamp() - 30
+
+    def busy(name: str, *, since: float) -> QueueStatus:
+        times = {
+            "last_attempt_time": Moment(at - since),
+            "oldest_indication_time": Moment(at - since),
+        }
+        return told(name, depth=5, in_flight=1, **times)
+
+    queues = [busy("busy", since=1), busy("hung", since=8)]
+    report = report_of("mill-0", [QueuePage(revision="r1", queues=queues)], at=at)
+    cluster.deliverers.add("mill", report)
+    _opened(page, cluster)
+    page.run("document.getElementById('filter').focus()")
+    page.press("mill")
+    page.until(f"document.querySelectorAll('{ROWS}').length === 2")
+    assert page.texts(f"{ROWS} .state") == ["unanswered", "ok"]
+
+
+def test_a_limited_destination_is_no_trouble(page: Browser, cluster: ClusterConsole) -> None:
+    limit = RateLimitStatus(per_second=5, burst=5, limiting=True)
+    cluster.deliverers.show("mill", "mill-0", told("slow-api", depth=40, rate_limit=limit))
+    _opened(page, cluster)
+    page.until(f"document.querySelectorAll('{ROWS}').length === 4")
+    assert "limited" in page.texts(f"{ROWS} .state")
+
+
+def test_a_right_that_is_withdrawn_takes_what_was_read_from_the_page(
+    page: Browser, cluster: ClusterConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "REVIEW_SECONDS", 0.0)
+    _opened(page, cluster)
+    page.until(f"document.querySelectorAll('{ROWS}').length === 3")
+    cluster.reviewer.people["admin"] = frozenset()
+    told_of = "document.getElementById('banner').textContent.includes('may not get')"
+    page.until(told_of)
+    assert page.texts(f"{ROWS} th") == []
+    # The page paints itself once a second: the refusal stays.
+    page.run("paint()")
+    assert page.run(f"return {told_of}")
 
 
 def test_what_strangers_write_is_text(page: Browser, cluster: ClusterConsole) -> None:

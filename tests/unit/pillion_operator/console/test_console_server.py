@@ -10,11 +10,11 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from pillion_operator.console import answers, server
+from pillion_operator.console import answers, forwarding, server
 from pillion_operator.console.access import MOST_RIGHTS, MOST_TOKENS, REVIEW_SECONDS, Access, Right
 from pillion_operator.console.answers import ANSWER_SECONDS, MOST_ANSWERS, MOST_ROWS
-from pillion_operator.console.forwarding import LARGEST_ANSWER
-from pillion_operator.console.server import Console
+from pillion_operator.console.forwarding import LARGEST_ANSWER, MOST_OF_NAMESPACE, TURN_SECONDS
+from pillion_operator.console.server import REQUEST_SECONDS, Console
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.reports import Unreachable
 from support.cluster_console import (
@@ -28,6 +28,7 @@ from support.operator_time import FakeClock
 from support.queue_answers import failing, told
 
 LIST = "/v1/cluster"
+SHOP = "/v1/deliverers/shop/web-0"
 
 
 class Door:
@@ -294,11 +295,34 @@ class _Deliverer:
     def __init__(self) -> None:
         self.answer: Callable[[], web.Response] = lambda: web.json_response({"name": "siem"})
         self.asked: list[tuple[str, str, str]] = []
+        self._asked = asyncio.Condition()
+        self._hangs = False
+        self._goes_on = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.Response:
         given = request.headers["Authorization"]
-        self.asked.append((request.method, request.rel_url.raw_path_qs, given))
+        hangs = self._hangs
+        async with self._asked:
+            self.asked.append((request.method, request.rel_url.raw_path_qs, given))
+            self._asked.notify_all()
+        if hangs:
+            await self._goes_on.wait()
         return self.answer()
+
+    def hang(self) -> None:
+        """Requests from now on wait until :meth:`go_on`."""
+        self._hangs = True
+
+    def answers(self) -> None:
+        """Those from now on do not wait."""
+        self._hangs = False
+
+    def go_on(self) -> None:
+        self._goes_on.set()
+
+    async def until_asked(self, number: int) -> None:
+        async with self._asked:
+            await self._asked.wait_for(lambda: len(self.asked) >= number)
 
 
 @pytest_asyncio.fixture
@@ -386,6 +410,64 @@ async def test_who_pressed_a_button_is_logged(
     (record,) = [one for one in caplog.records if vars(one).get("event") == "console-action"]
     found = vars(record)
     assert (found["user"], found["action"], found["destination"]) == ("admin", "purge", "siem")
+
+
+async def test_an_action_that_ends_without_an_answer_is_logged(
+    deliverer: tuple[_Deliverer, Door],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forwarding, "ACT_SECONDS", 2 * REQUEST_SECONDS)
+    scripted, door = deliverer
+    scripted.hang()
+    with caplog.at_level("INFO", logger="pillion.operator"):
+        asking = asyncio.create_task(door.ask(f"{SHOP}/v1/queues/siem/purge", method="POST"))
+        await scripted.until_asked(1)
+        await door.clock.advance(REQUEST_SECONDS)
+        assert (await asking)[0] == 503
+    (record,) = [one for one in caplog.records if vars(one).get("event") == "console-action"]
+    assert record.getMessage().endswith("shop/web-0 for purge: no answer in time")
+
+
+async def test_a_slow_deliverer_costs_other_namespaces_nothing(
+    deliverer: tuple[_Deliverer, Door],
+) -> None:
+    scripted, door = deliverer
+    door.deliverers.show("bank", "pay-0", told())
+    scripted.hang()
+    path = f"{SHOP}/v1/queues"
+    slow = [asyncio.create_task(door.ask(path)) for _ in range(MOST_OF_NAMESPACE)]
+    await scripted.until_asked(MOST_OF_NAMESPACE)
+    waiting = asyncio.create_task(door.ask(path))
+    # Each has two limits of time at this point.
+    await door.clock.until_sleeping(2 * (MOST_OF_NAMESPACE + 1))
+    scripted.answers()
+    assert (await door.ask("/v1/deliverers/bank/pay-0/v1/queues"))[0] == 200
+    await door.clock.advance(TURN_SECONDS)
+    status, document = await waiting
+    assert (status, document["reason"]) == (
+        503,
+        "other requests to deliverers wait for their answers; this one was not sent",
+    )
+    assert len(scripted.asked) == MOST_OF_NAMESPACE + 1
+    scripted.go_on()
+    assert [status for status, _ in await asyncio.gather(*slow)] == [200] * MOST_OF_NAMESPACE
+    # Their turns are free again.
+    assert (await door.ask(path))[0] == 200
+
+
+async def test_a_deliverer_says_why_it_is_busy(deliverer: tuple[_Deliverer, Door]) -> None:
+    scripted, door = deliverer
+    for body, reason in (
+        ({"reason": "the history cannot be read: x\ny" + "z" * 999}, "the history cannot be read"),
+        ([], "the deliverer is busy"),
+        ({"reason": 7}, "the deliverer is busy"),
+    ):
+        scripted.answer = lambda body=body: web.json_response(body, status=503)  # type: ignore[misc]
+        status, document = await door.ask(f"{SHOP}/v1/outcomes")
+        assert (status, document["reason"][: len(reason)]) == (503, reason)
+        assert len(document["reason"]) <= 300
+        assert document["reason"].isprintable()
 
 
 async def test_its_cleanup_closes_the_client() -> None:
