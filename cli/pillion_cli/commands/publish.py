@@ -116,7 +116,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--publisher ID", "publisher ID, which a flush refers to [a new one]", publisher_id
     )
     options.value(
-        "--batch N", "maximum indications per request", whole_number(1, LARGEST_BATCH), 1000
+        "--batch N",
+        "indications per request; a request is sent when it is full or the input ends, so use 1 for an"
+        " input that goes on, such as a log",
+        whole_number(1, LARGEST_BATCH),
+        1000,
     )
     options.value(
         "--timeout SECONDS",
