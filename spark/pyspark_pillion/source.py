@@ -213,6 +213,8 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
             publisher=attempt.publisher,
             rejects=rejects,
             pace=SystemPace(),
+            earlier=attempt.earlier,
+            speculative=attempt.speculative,
             trace=span.headers,
         )
         bounds = Bounds(rows=options.batch_size, size=options.batch_bytes)
@@ -226,8 +228,6 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
             deliverer.close()
             rejects.drop()
     counts = sender.finish()
-    if attempt.again:
-        counts.repeated = counts.duplicate
     publisher = attempt.publisher if counts.taken else ""
     return TaskCounts(counts, rejects.summary, publisher)
 
@@ -246,8 +246,9 @@ class Attempt:
 
     publisher: str
     file: str
-    #: Whether an earlier attempt, or another one at the same time, may have published rows.
-    again: bool = False
+    #: The publisher IDs of earlier attempts, and of those that may run at the same time.
+    earlier: tuple[str, ...] = ()
+    speculative: tuple[str, ...] = ()
 
     @classmethod
     def current(cls, job: Job) -> "Attempt":
@@ -257,9 +258,12 @@ class Attempt:
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         work = f"{query}.{batch}" if query else "batch"
-        where = f"{context.stageId()}.{context.partitionId()}.{context.taskAttemptId()}"
-        again = context.attemptNumber() > 0
-        return cls(f"spark/{work}/{job.save}/{where}", f"part-{where}-{job.save}", again)
+        task = f"{context.stageId()}.{context.partitionId()}"
+        number = context.attemptNumber()
+        ids = [f"spark/{work}/{job.save}/{task}.{attempt}" for attempt in range(number + 2)]
+        # A stage that runs again counts its attempts anew, and must not share a file.
+        file = f"part-{task}.{context.taskAttemptId()}-{job.save}"
+        return cls(ids[number], file, tuple(ids[:number]), (ids[-1],))
 
 
 def report(messages: list[WriterCommitMessage | None], job: Job, *, batch: int | None) -> None:
