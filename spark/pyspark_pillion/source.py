@@ -55,6 +55,8 @@ class TaskCounts(WriterCommitMessage):
     invalid: Summary = field(default_factory=Summary)
     #: "" if the task published nothing.
     publisher: str = ""
+    #: Query and batch, also within ``foreachBatch``.
+    stream: tuple[str, int] | None = None
 
 
 class DefaultSource(DataSource):
@@ -229,7 +231,7 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
             rejects.drop()
     counts = sender.finish()
     publisher = attempt.publisher if counts.taken else ""
-    return TaskCounts(counts, rejects.summary, publisher)
+    return TaskCounts(counts, rejects.summary, publisher, attempt.stream)
 
 
 def _reader(job: Job) -> Callable[[Any], Lines]:
@@ -249,6 +251,7 @@ class Attempt:
     #: The publisher IDs of earlier attempts, and of those that may run at the same time.
     earlier: tuple[str, ...] = ()
     speculative: tuple[str, ...] = ()
+    stream: tuple[str, int] | None = None
 
     @classmethod
     def current(cls, job: Job) -> "Attempt":
@@ -257,13 +260,14 @@ class Attempt:
             return cls(f"spark/{job.save}", job.save)
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        work = f"{query}.{batch}" if query else "batch"
+        stream = (query, int(batch)) if query and batch else None
+        work = f"{query}.{batch}" if stream else "batch"
         task = f"{context.stageId()}.{context.partitionId()}"
         number = context.attemptNumber()
         ids = [f"spark/{work}/{job.save}/{task}.{attempt}" for attempt in range(number + 2)]
         # A stage that runs again counts its attempts anew, and must not share a file.
         file = f"part-{task}.{context.taskAttemptId()}-{job.save}"
-        return cls(ids[number], file, tuple(ids[:number]), (ids[-1],))
+        return cls(ids[number], file, tuple(ids[:number]), (ids[-1],), stream)
 
 
 def report(messages: list[WriterCommitMessage | None], job: Job, *, batch: int | None) -> None:
@@ -272,9 +276,10 @@ def report(messages: list[WriterCommitMessage | None], job: Job, *, batch: int |
     Raises InvalidIndicationsError if rows of any task were invalid.
     """
     total, options = _total(messages), job.options
-    invalid, publishers = Summary(), []
+    invalid, publishers, query = Summary(), [], None
     for message in messages:
         if isinstance(message, TaskCounts):
+            query, batch = message.stream or (query, batch)
             invalid.merge(message.invalid)
             publishers += [message.publisher] if message.publisher else []
     where = "save" if batch is None else f"batch {batch}"
@@ -293,7 +298,7 @@ def report(messages: list[WriterCommitMessage | None], job: Job, *, batch: int |
     if options.report_path is not None:
         named = {"publishers": publishers[:MOST_PUBLISHERS]}
         with open(options.report_path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"batch": batch} | asdict(total) | named) + "\n")
+            file.write(json.dumps({"query": query, "batch": batch} | asdict(total) | named) + "\n")
     invalid.check(where=where)
 
 
