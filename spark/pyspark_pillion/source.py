@@ -42,7 +42,8 @@ MOST_PUBLISHERS = 1000
 
 _WRITE_ONLY = (
     "the format pillion publishes, and reads nothing: there is no table of it to create or to read."
-    " Use publish(), or write and writeStream with options"
+    " Use publish(), or write and writeStream with options; in SQL, INSERT INTO a temporary view of"
+    " it with a column and options"
 )
 
 log = logging.getLogger("pyspark_pillion")
