@@ -301,13 +301,19 @@ def test_a_flush_level_that_a_deliverer_cannot_give_fails_the_task(house: Any) -
         sender.flush()
 
 
-def test_by_default_a_task_waits_for_what_the_deliverer_can_give(house: Any) -> None:
+def test_a_listener_that_is_down_for_all_tasks_costs_them_nothing_and_gets_all(house: Any) -> None:
     house.behave(status=503)
-    house.deliver_to()
-    sender = house.sender()
-    sender.send(named("a"))
-    assert sender.flush().complete
+    deliverer = house.deliver_to()
+    for task in ("task.0", "task.1"):
+        sender = house.sender(publisher=task)
+        sender.send(named(task))
+        assert sender.flush().complete
+        assert (sender.counts.accepted, sender.counts.delivered) == (1, 0)
     assert house.pace.slept == []
+    house.behave()
+    deliverer.retry("siem", 1)
+    deliverer.settled()
+    assert house.identifiers() == ["task.0", "task.1"]
 
 
 def test_wrong_lines_are_quoted_with_field_and_remedy(house: Any) -> None:
