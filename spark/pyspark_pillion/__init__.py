@@ -12,6 +12,7 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 from pyspark_pillion.errors import ConfigurationError, PillionError, PublishError
+from pyspark_pillion.progress import ReportListener
 from pyspark_pillion.publishing import Published, Value, indications, publish
 from pyspark_pillion.source import DefaultSource, register
 
@@ -21,6 +22,7 @@ __all__ = [
     "PillionError",
     "PublishError",
     "Published",
+    "ReportListener",
     "Value",
     "indications",
     "publish",

@@ -101,7 +101,7 @@ def read_accepted(reply: Reply, *, sent: int) -> Accepted:
         duplicate=_count(document, "duplicate"),
         refused=tuple(_refused(item) for item in refused),
         unread_from=sent if unread is None else _count(document, "unreadFrom"),
-        unreached={reason: count for reason in UNREACHED if (count := _count(document, reason))},
+        unreached=_unreached(document),
         instance=str(document.get("instance") or ""),
         redelivered=_count(document, "redelivered"),
     )
@@ -111,6 +111,10 @@ def read_accepted(reply: Reply, *, sent: int) -> Accepted:
     if not good or answer.unread_from > sent or read != answer.unread_from:
         raise ProtocolError(f"the answer to {sent} lines does not add up: {reply.excerpt()}")
     return answer
+
+
+def _unreached(document: Mapping[str, Any]) -> dict[str, int]:
+    return {reason: count for reason in UNREACHED if (count := _count(document, reason))}
 
 
 def _count(document: Mapping[str, Any], key: str) -> int:
@@ -137,13 +141,17 @@ class Flushed:
     """The progress of a publisher's indications at all destinations.
 
     ``discarded`` counts by (destination, reason); ``waiting`` counts pending indications by
-    destination, and the originals of duplicates.
+    destination, and the originals of duplicates. ``accepted`` counts each row once, however often
+    it was sent; None with earlier deliverers, which do not tell.
     """
 
     complete: bool
     delivered: int
     discarded: Mapping[tuple[str, str], int]
     waiting: Mapping[str, int]
+    accepted: int | None = None
+    #: Of the accepted ones, as in :class:`Accepted`.
+    unreached: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_flushed(reply: Reply) -> Flushed:
@@ -166,7 +174,8 @@ def read_flushed(reply: Reply) -> Flushed:
     if originals := _count(document, "pendingOriginals"):
         waiting["originals of duplicates"] = originals
     discarded = {key: count for key, count in discarded.items() if count}
-    return Flushed(complete, delivered, discarded, waiting)
+    accepted = _count(document, "accepted") if "accepted" in document else None
+    return Flushed(complete, delivered, discarded, waiting, accepted, _unreached(document))
 
 
 #: Maximum size of a token file (bytes).

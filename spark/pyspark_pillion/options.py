@@ -26,6 +26,12 @@ _PLACES = frozenset({"path", "paths"})
 #: The schemes of ``rejectsPath`` for which pyarrow has a file system.
 REJECTS_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 
+#: Spark gives a writer no option of a table.
+_TABLE = (
+    "; if this writes to a table: Spark passes on none of its options, so drop it, and write CREATE"
+    " TEMPORARY VIEW … USING pillion OPTIONS (source …)"
+)
+
 #: DSP0004: letters, digits and underscores, not beginning with a digit.
 _CLASS_NAME = re.compile(r"[^\W\d]\w*")
 
@@ -380,6 +386,7 @@ def _together(values: Mapping[str, Any], *, named: set[str]) -> list[str]:
     if "source" not in named:
         problems.append(
             "option source is missing: name the publisher, the same in every run of the job"
+            + ("" if named else _TABLE)
         )
     rejects = values.get("on_invalid") == "rejects"
     if rejects and "rejectspath" not in named:

@@ -59,8 +59,8 @@ class Published:
     ``discarded`` counts by ``DESTINATION: REASON``; ``unreached`` counts accepted rows that go to
     no listener, by ``unrouted``, ``ended`` and ``suppressed``.
 
-    ``repeated`` of the duplicates are of tasks that ran again: an earlier attempt of this save may
-    have published them. ``redelivered`` went again to listeners that had missed them.
+    ``repeated`` of the duplicates may be of earlier attempts of this save, which the deliverer does
+    not know any more. ``redelivered`` went again to listeners that had missed them.
     ``publishers`` are the first 1,000 IDs for ``/v1/faults``."""
 
     accepted: int
@@ -72,6 +72,11 @@ class Published:
     repeated: int = 0
     redelivered: int = 0
     publishers: Sequence[str] = dataclasses.field(default=(), compare=False, repr=False)
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> "Published":
+        """Read a line of ``reportPath``."""
+        return cls(**{one.name: report[one.name] for one in dataclasses.fields(cls)})
 
 
 def publish(
@@ -362,4 +367,4 @@ def _save(lines: DataFrame, given: Mapping[str, str]) -> Published | None:
                 counts: dict[str, Any] = json.loads(file.read())
         except FileNotFoundError:
             return None
-    return Published(**{one.name: counts[one.name] for one in dataclasses.fields(Published)})
+    return Published.of(counts)

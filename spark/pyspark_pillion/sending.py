@@ -5,7 +5,7 @@ are sent again before any later line, which keeps the order at each destination.
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ from pyspark_pillion.deliverer import (
 from pyspark_pillion.errors import (
     DelivererUnavailableError,
     FlushTimeoutError,
+    ProtocolError,
     PublisherForgottenError,
     RequestRefusedError,
     UndeliveredError,
@@ -38,6 +39,8 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 #: Seconds between two polls of a flush that is answered at once.
 POLL_PAUSE = 0.2
+#: Attempts of a task that are asked for.
+MOST_ATTEMPTS = 8
 
 
 class Pace(Protocol):
@@ -97,12 +100,12 @@ class Patience:
 @dataclass(slots=True)
 class Counts:
     """The outcome of rows. ``discarded`` counts by ``DESTINATION: REASON``; ``delivered`` and
-    ``discarded`` count targets, so a row with two listeners counts twice. Rows that another attempt
-    published count there."""
+    ``discarded`` count targets, so a row with two listeners counts twice. After the flush,
+    ``accepted`` has what other attempts of the task published, as far as the deliverer knows."""
 
     accepted: int = 0
     duplicate: int = 0
-    #: Duplicates of tasks that ran again: an earlier attempt may have published their originals.
+    #: Duplicates that an earlier attempt may have published: the deliverer does not know it.
     repeated: int = 0
     #: Duplicates that went again to listeners that had missed them.
     redelivered: int = 0
@@ -125,6 +128,12 @@ class Counts:
         self.unreached = dict(Counter(self.unreached) + Counter(other.unreached))
         self.requests += other.requests
         self.pauses += other.pauses
+
+    def count_new(self, rows: int) -> None:
+        """Count so many duplicates as accepted."""
+        moved = max(0, min(rows, self.duplicate))
+        self.accepted += moved
+        self.duplicate -= moved
 
     @property
     def taken(self) -> int:
@@ -168,13 +177,18 @@ class Sender:
         publisher: str,
         rejects: Rejects,
         pace: Pace,
+        earlier: Sequence[str] = (),
+        speculative: Sequence[str] = (),
         trace: Mapping[str, str] | None = None,
     ) -> None:
-        """``trace``: header fields of each request."""
+        """``earlier``: publisher IDs of the task's earlier attempts; ``speculative``: of those that
+        Spark may run beside this one. ``trace``: header fields of each request."""
         self.counts = Counts()
         self._deliverer = deliverer
         self._options = options
         self._publisher = publisher
+        self._earlier = earlier
+        self._speculative = speculative
         self._rejects = rejects
         self._pace = pace
         self._patience = Patience(seconds=options.retry, pace=pace)
@@ -315,11 +329,42 @@ class Sender:
             flushed = answer
             self._judge(flushed)
             if flushed.complete:
-                self.counts.delivered = flushed.delivered
-                self.counts.discarded = _by_reason(flushed)
+                self._conclude(flushed)
                 return flushed
             self._pace.sleep(POLL_PAUSE)
         raise self._too_late(flushed)
+
+    def _conclude(self, flushed: Flushed) -> None:
+        """Take the deliverer's counts: it counts a row once, also if an answer was lost. What other
+        attempts of this task have published is new, too."""
+        counts = self.counts
+        counts.delivered, counts.discarded = flushed.delivered, _by_reason(flushed)
+        known: Mapping[str, Flushed] = {}
+        if flushed.accepted is not None:
+            counts.unreached = dict(flushed.unreached)
+            counts.count_new(flushed.accepted - counts.accepted)
+            if counts.duplicate:
+                known = self._known_of((*self._earlier[-MOST_ATTEMPTS:], *self._speculative))
+        for attempt in known.values():
+            counts.count_new(attempt.accepted or 0)
+            counts.delivered += attempt.delivered
+            counts.unreached = dict(Counter(counts.unreached) + Counter(attempt.unreached))
+        if not known.keys() >= set(self._earlier):
+            counts.repeated = counts.duplicate
+
+    def _known_of(self, attempts: Sequence[str]) -> Mapping[str, Flushed]:
+        """Return what the deliverer knows of other attempts. Without an answer the rest is not
+        asked for: a count is not worth a retry."""
+        known = {}
+        for publisher in attempts:
+            query = {"publisher": publisher, "level": "accepted", "timeout": "0"}
+            try:
+                reply = self._deliverer.post("/v1/flush", query=query)
+                if reply.status == 200:
+                    known[publisher] = read_flushed(reply)
+            except (*FAILURES, ProtocolError):
+                break
+        return known
 
     def _poll(self, seconds: float) -> Flushed | None:
         """None without an answer."""

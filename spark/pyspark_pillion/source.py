@@ -42,7 +42,8 @@ MOST_PUBLISHERS = 1000
 
 _WRITE_ONLY = (
     "the format pillion publishes, and reads nothing: there is no table of it to create or to read."
-    " Use publish(), or write and writeStream with options"
+    " Use publish(), or write and writeStream with options; in SQL, INSERT INTO a temporary view of"
+    " it with a column and options"
 )
 
 log = logging.getLogger("pyspark_pillion")
@@ -55,6 +56,8 @@ class TaskCounts(WriterCommitMessage):
     invalid: Summary = field(default_factory=Summary)
     #: "" if the task published nothing.
     publisher: str = ""
+    #: Query and batch, also within ``foreachBatch``.
+    stream: tuple[str, int] | None = None
 
 
 class DefaultSource(DataSource):
@@ -213,6 +216,8 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
             publisher=attempt.publisher,
             rejects=rejects,
             pace=SystemPace(),
+            earlier=attempt.earlier,
+            speculative=attempt.speculative,
             trace=span.headers,
         )
         bounds = Bounds(rows=options.batch_size, size=options.batch_bytes)
@@ -226,10 +231,8 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
             deliverer.close()
             rejects.drop()
     counts = sender.finish()
-    if attempt.again:
-        counts.repeated = counts.duplicate
     publisher = attempt.publisher if counts.taken else ""
-    return TaskCounts(counts, rejects.summary, publisher)
+    return TaskCounts(counts, rejects.summary, publisher, attempt.stream)
 
 
 def _reader(job: Job) -> Callable[[Any], Lines]:
@@ -246,8 +249,10 @@ class Attempt:
 
     publisher: str
     file: str
-    #: Whether an earlier attempt, or another one at the same time, may have published rows.
-    again: bool = False
+    #: The publisher IDs of earlier attempts, and of those that may run at the same time.
+    earlier: tuple[str, ...] = ()
+    speculative: tuple[str, ...] = ()
+    stream: tuple[str, int] | None = None
 
     @classmethod
     def current(cls, job: Job) -> "Attempt":
@@ -256,10 +261,14 @@ class Attempt:
             return cls(f"spark/{job.save}", job.save)
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        work = f"{query}.{batch}" if query else "batch"
-        where = f"{context.stageId()}.{context.partitionId()}.{context.taskAttemptId()}"
-        again = context.attemptNumber() > 0
-        return cls(f"spark/{work}/{job.save}/{where}", f"part-{where}-{job.save}", again)
+        stream = (query, int(batch)) if query and batch else None
+        work = f"{query}.{batch}" if stream else "batch"
+        task = f"{context.stageId()}.{context.partitionId()}"
+        number = context.attemptNumber()
+        ids = [f"spark/{work}/{job.save}/{task}.{attempt}" for attempt in range(number + 2)]
+        # A stage that runs again counts its attempts anew, and must not share a file.
+        file = f"part-{task}.{context.taskAttemptId()}-{job.save}"
+        return cls(ids[number], file, tuple(ids[:number]), (ids[-1],), stream)
 
 
 def report(messages: list[WriterCommitMessage | None], job: Job, *, batch: int | None) -> None:
@@ -268,9 +277,10 @@ def report(messages: list[WriterCommitMessage | None], job: Job, *, batch: int |
     Raises InvalidIndicationsError if rows of any task were invalid.
     """
     total, options = _total(messages), job.options
-    invalid, publishers = Summary(), []
+    invalid, publishers, query = Summary(), [], None
     for message in messages:
         if isinstance(message, TaskCounts):
+            query, batch = message.stream or (query, batch)
             invalid.merge(message.invalid)
             publishers += [message.publisher] if message.publisher else []
     where = "save" if batch is None else f"batch {batch}"
@@ -289,7 +299,7 @@ def report(messages: list[WriterCommitMessage | None], job: Job, *, batch: int |
     if options.report_path is not None:
         named = {"publishers": publishers[:MOST_PUBLISHERS]}
         with open(options.report_path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"batch": batch} | asdict(total) | named) + "\n")
+            file.write(json.dumps({"query": query, "batch": batch} | asdict(total) | named) + "\n")
     invalid.check(where=where)
 
 

@@ -235,14 +235,15 @@ class FakeDeliverer:
         if publisher not in self._publishers:
             return Answer(404, {"reason": "unknown publisher"})
         count = len(self._publishers[publisher])
+        known = {} if self.instance is None else {"accepted": count}
         if self.pending_flushes and seen.query["level"] == "delivered":
             self.pending_flushes -= 1
             waiting = {"sink": {"delivered": 0, "discarded": {}, "pending": count}}
-            return Answer(202, {"complete": False, "destinations": waiting})
+            return Answer(202, {"complete": False, "destinations": waiting, **known})
         destinations: dict[str, Any] = {"sink": {"delivered": count, "discarded": {}, "pending": 0}}
         for name, reasons in self.discards.items():
             destinations[name] = {"delivered": 0, "discarded": reasons, "pending": 0}
-        return Answer(200, {"complete": True, "destinations": destinations})
+        return Answer(200, {"complete": True, "destinations": destinations, **known})
 
 
 def _status(refused: Sequence[dict[str, Any]], *, lines: int) -> int:

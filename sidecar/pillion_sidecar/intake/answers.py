@@ -115,6 +115,7 @@ def _shortened(text: str | None) -> str | None:
 def flush_document(publisher: Publisher, *, complete: bool) -> dict[str, Any]:
     document: dict[str, Any] = {
         "complete": complete,
+        "accepted": publisher.accepted,
         "destinations": {
             name: {
                 "delivered": counts.delivered,

@@ -105,6 +105,8 @@ class Publisher:
         #: since the epoch.
         self.instance = instance
         self.since = since
+        #: Indications accepted, however many listeners they have.
+        self.accepted = 0
         self.destinations: dict[str, DestinationCounts] = {}
         #: Indications without listener, by reason.
         self.unreached_indications: Counter[Unreached] = Counter()
@@ -160,10 +162,15 @@ class Publisher:
     def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None:
         self._offered = indication
         self._settled_early = 0
+        self.accepted += 1
         for target in targets:
             self._counts(target.destination).pending += 1
 
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
+        self.accepted -= 1
+        self._not_pending(targets)
+
+    def _not_pending(self, targets: Sequence[Target]) -> None:
         for target in targets:
             self._less_pending(target.destination)
 
@@ -174,7 +181,7 @@ class Publisher:
         if indication.unsettled:
             self._partial[key_of(indication)] = [target.destination for target in targets]
         else:
-            self.withdrawn(indication, targets)
+            self._not_pending(targets)
 
     def unreached(self, reason: Unreached) -> None:
         self.unreached_indications[reason] += 1

@@ -1,7 +1,7 @@
 """A publisher as Spark's tasks have it, without Spark, against a deliverer and a listener that are
 real. Time passes by hand, on both sides."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,12 @@ class House:
         return connection
 
     def sender(
-        self, *, publisher: str = "spark/1", rejects: Rejects | None = None, **options: str
+        self,
+        *,
+        publisher: str = "spark/1",
+        earlier: Sequence[str] = (),
+        rejects: Rejects | None = None,
+        **options: str,
     ) -> Sender:
         """What a task attempt publishes with."""
         return Sender(
@@ -80,6 +85,7 @@ class House:
             publisher=publisher,
             rejects=rejects or FailAtCommit(),
             pace=self.pace,
+            earlier=earlier,
         )
 
     def behave(self, **behaviour: object) -> None:

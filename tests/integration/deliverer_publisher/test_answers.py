@@ -45,8 +45,22 @@ def test_a_request_repeated_after_a_lost_answer_counts_once(house: Any) -> None:
     sender.flush()
 
     counts = sender.finish()
-    assert (counts.accepted, counts.duplicate, counts.delivered) == (0, 2, 2)
+    assert (counts.accepted, counts.duplicate, counts.delivered) == (2, 0, 2)
     assert house.identifiers() == ["a", "b"]
+
+
+def test_what_earlier_attempts_of_a_task_published_is_no_duplicate(house: Any) -> None:
+    house.deliver_to()
+    house.sender(publisher="before").send(named("a"))
+    house.sender(publisher="task.0").send(named("b", "c"))
+    sender = house.sender(publisher="task.1", earlier=["task.0"], flushLevel="delivered")
+    sender.send(named("a", "b", "c", "d"))
+    sender.flush()
+
+    counts = sender.finish()
+    assert (counts.accepted, counts.duplicate, counts.repeated) == (3, 1, 0)
+    assert counts.delivered == 3
+    assert house.identifiers() == ["a", "b", "c", "d"]
 
 
 def test_what_was_discarded_and_is_repeated_counts_each_time(house: Any) -> None:
@@ -287,13 +301,19 @@ def test_a_flush_level_that_a_deliverer_cannot_give_fails_the_task(house: Any) -
         sender.flush()
 
 
-def test_by_default_a_task_waits_for_what_the_deliverer_can_give(house: Any) -> None:
+def test_a_listener_that_is_down_for_all_tasks_costs_them_nothing_and_gets_all(house: Any) -> None:
     house.behave(status=503)
-    house.deliver_to()
-    sender = house.sender()
-    sender.send(named("a"))
-    assert sender.flush().complete
+    deliverer = house.deliver_to()
+    for task in ("task.0", "task.1"):
+        sender = house.sender(publisher=task)
+        sender.send(named(task))
+        assert sender.flush().complete
+        assert (sender.counts.accepted, sender.counts.delivered) == (1, 0)
     assert house.pace.slept == []
+    house.behave()
+    deliverer.retry("siem", 1)
+    deliverer.settled()
+    assert house.identifiers() == ["task.0", "task.1"]
 
 
 def test_wrong_lines_are_quoted_with_field_and_remedy(house: Any) -> None:

@@ -2,6 +2,7 @@
 nothing published twice."""
 
 import json
+import queue
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pyspark_pillion import ConfigurationError, publish
+from pyspark_pillion import ConfigurationError, ReportListener, publish
 from support.fake_deliverer import FakeDeliverer, full, status
 from support.publisher import identifiers_of
 from support.spark import start_spark
@@ -142,6 +143,34 @@ def test_update_mode_goes_by_way_of_foreach_batch(
     assert {name.split("/")[1] for name in publishers} == {f"{query.id}.0"}
     with pytest.raises(ConfigurationError, match="identity has only what the rows are grouped by"):
         publish(counts, source="s", identity=["rest"], properties=ALERT, output_mode="update")
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_listener_is_told_sparks_progress_and_the_counts_of_each_batch(
+    cores: Any, inputs: Path, deliverer: FakeDeliverer, mode: str
+) -> None:
+    spark, path = cores(2), str(inputs.parent / "report")
+    told: queue.Queue[Any] = queue.Queue()
+    listener = ReportListener(path, lambda progress, counts: told.put((progress, counts)))
+    spark.streams.addListener(listener)
+    events = spark.readStream.schema("n long").option("maxFilesPerTrigger", 2).json(str(inputs))
+    writer: Any = publish(
+        events.observe("readings", F.max("n").alias("highest")),
+        source="stream",
+        identity=["n"],
+        properties=ALERT,
+        url=deliverer.url,
+        options={"reportPath": path},
+        output_mode=mode,
+    )
+    checkpoint = str(inputs.parent / "checkpoint")
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+    found = [told.get(timeout=60) for _ in range(2)]
+    assert [(progress.batchId, counts.accepted) for progress, counts in found] == [(0, 20), (1, 20)]
+    assert {str(progress.id) for progress, _ in found} == {query.id}
+    assert {progress.observedMetrics["readings"].highest for progress, _ in found} <= set(range(40))
 
 
 def test_complete_mode_is_refused(cores: Any, inputs: Path, deliverer: FakeDeliverer) -> None:

@@ -164,7 +164,6 @@ def test_back_pressure_slows_a_job_down_and_costs_neither_rows_nor_order(
     options = {"batchSize": str(SLOW_ROWS), "flushLevel": "delivered"}
     published = send(rows, "good", town=town, source="slow", **options)
 
-    # Whatever is accepted and sent again nevertheless would be a duplicate.
     assert (published.accepted, published.duplicate) == (SLOW_ROWS, 0)
     arrived = town.good.record()[before:]
     assert [line["properties"]["Message"] for line in arrived] == [str(n) for n in range(SLOW_ROWS)]

@@ -470,8 +470,10 @@ async def test_what_nobody_has_subscribed_to_is_settled_at_once() -> None:
 async def test_flush_waits_for_what_a_publisher_published_and_counts_by_destination() -> None:
     async with Door().open() as door:
         mine = {"Pillion-Publisher": "task-1"}
-        await door.post(lines(alert("1"), alert("2"), alert("3")), headers=mine)
+        for sent in (("1", "2", "3"), ("3",)):
+            await door.post(lines(*map(alert, sent)), path="/v1/indications?source=s", headers=mine)
         status, document, _ = await door.post(b"", path="/v1/flush?publisher=task-1&timeout=0")
+        assert document["accepted"] == 3
         assert (status, document["complete"]) == (202, False)
         assert document["destinations"]["siem"]["pending"] == 3
         flush = asyncio.create_task(door.post(b"", path="/v1/flush?publisher=task-1"))

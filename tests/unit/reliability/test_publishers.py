@@ -107,14 +107,17 @@ def test_a_target_that_is_discarded_while_it_is_offered_is_counted_once(
     settle(publisher, indication, "a")
     counts = publisher.destinations["a"]
     assert (counts.pending, counts.delivered, counts.discarded.total()) == (0, 1, 1)
+    assert publisher.accepted == 1
 
 
 def test_a_withdrawn_line_is_not_pending(fake_time: FakeTime) -> None:
     publisher = publisher_of(fake_time)
     indication = Indication(body=b"{}", class_name="C", accepted_at=0.0)
     publisher.offering(indication, (A, B), 0)
+    assert publisher.accepted == 1
     publisher.withdrawn(indication, (A, B))
     assert publisher.idle
+    assert publisher.accepted == 0
 
 
 def test_the_publisher_heard_of_least_recently_gives_way_if_it_waits_for_nothing(

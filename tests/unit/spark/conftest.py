@@ -1,6 +1,6 @@
 """What the publisher's tests share: a fake deliverer, and a pace that is moved by hand."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -29,16 +29,25 @@ MakeSender = Callable[..., Sender]
 def make_sender(deliverer: FakeDeliverer, pace: FakePace) -> Iterator[MakeSender]:
     connections: list[Deliverer] = []
 
-    def make(*, rejects: Rejects | None = None, **given: str) -> Sender:
+    def make(
+        *,
+        rejects: Rejects | None = None,
+        publisher: str = "spark/test/1",
+        earlier: Sequence[str] = (),
+        speculative: Sequence[str] = (),
+        **given: str,
+    ) -> Sender:
         options = make_options(deliverer, **given)
         connection = Deliverer(options.address({}), timeout=options.timeout)
         connections.append(connection)
         return Sender(
             connection,
             options=options,
-            publisher="spark/test/1",
+            publisher=publisher,
             rejects=rejects or FailAtCommit(),
             pace=pace,
+            earlier=earlier,
+            speculative=speculative,
         )
 
     yield make

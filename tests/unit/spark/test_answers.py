@@ -76,6 +76,8 @@ def test_a_flush_is_summed_over_destinations() -> None:
         reply(
             {
                 "complete": False,
+                "accepted": 9,
+                "unrouted": 2,
                 "destinations": {
                     "a": {"delivered": 3, "discarded": {"queue-full": 1, "purged": 0}},
                     "b": {"delivered": 4, "pending": 2},
@@ -87,6 +89,8 @@ def test_a_flush_is_summed_over_destinations() -> None:
     assert (flushed.complete, flushed.delivered) == (False, 7)
     assert flushed.discarded == {("a", "queue-full"): 1}
     assert flushed.waiting == {"b": 2}
+    assert (flushed.accepted, flushed.unreached) == (9, {"unrouted": 2})
+    assert read_flushed(reply({"complete": True})).accepted is None
 
 
 @given(

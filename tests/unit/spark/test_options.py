@@ -33,9 +33,16 @@ def test_source_alone_is_enough() -> None:
 
 
 def test_source_is_required() -> None:
-    assert problems() == (
+    assert problems(batchSize="1") == (
         "option source is missing: name the publisher, the same in every run of the job",
     )
+
+
+def test_writing_to_a_table_is_refused_with_what_works_in_sql() -> None:
+    # Spark passes on none of a table's options.
+    (problem,) = problems()
+    assert "option source is missing" in problem
+    assert "CREATE TEMPORARY VIEW" in problem
 
 
 def test_names_are_compared_without_regard_to_case_as_spark_lowers_them() -> None:

@@ -22,7 +22,7 @@ from pyspark_pillion.errors import (
     UndeliveredError,
 )
 from pyspark_pillion.rejects import RejectsFile
-from pyspark_pillion.sending import Verdict, again, verdict
+from pyspark_pillion.sending import MOST_ATTEMPTS, Sender, Verdict, again, verdict
 from support.fake_deliverer import (
     Answer,
     FakeDeliverer,
@@ -378,7 +378,7 @@ def test_flush_waits_for_the_level(make_sender: Any, deliverer: FakeDeliverer) -
 
 
 def test_flush_waits_for_duplicates_as_well(make_sender: Any, deliverer: FakeDeliverer) -> None:
-    make_sender().send(lines_of("a"))
+    make_sender(publisher="spark/test/0").send(lines_of("a"))
     deliverer.requests.clear()
     sender = make_sender()
     sender.send(lines_of("a"))
@@ -458,6 +458,74 @@ def test_without_a_disk_a_task_waits_for_what_is_accepted(
     sender.send(lines_of("a"))
     assert sender.flush().complete
     assert [seen.query["level"] for seen in deliverer.flushed] == ["durable", "accepted"]
+
+
+def published(sender: Sender, *identifiers: str) -> tuple[int, int, int]:
+    """Publish, and return what is accepted, duplicate and, of these, repeated."""
+    sender.send(lines_of(*identifiers))
+    sender.flush()
+    counts = sender.counts
+    return counts.accepted, counts.duplicate, counts.repeated
+
+
+def test_rows_whose_answer_was_lost_are_no_duplicates(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    make_sender(publisher="before").send(lines_of("a"))
+    deliverer.script += [accept_and_hang_up]
+    assert published(make_sender(), "a", "b", "c") == (2, 1, 0)
+
+
+def test_rows_of_other_attempts_of_the_task_are_no_duplicates(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    make_sender(publisher="before").send(lines_of("a"))
+    make_sender(publisher="task.0").send(lines_of("a", "b"))
+    make_sender(publisher="task.2").send(lines_of("c"))
+    sender = make_sender(publisher="task.1", earlier=["task.0"], speculative=["task.2"])
+    assert published(sender, *"abcd") == (3, 1, 0)
+    assert sender.counts.delivered == 3
+    assert [seen.query["publisher"] for seen in deliverer.flushed] == [
+        "task.1",
+        "task.0",
+        "task.2",
+    ]
+
+
+def test_duplicates_of_an_attempt_that_the_deliverer_forgot_are_told_apart(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    make_sender(publisher="task.1").send(lines_of("b"))
+    make_sender(publisher="before").send(lines_of("a"))
+    sender = make_sender(publisher="task.2", earlier=["task.0", "task.1"])
+    assert published(sender, *"abc") == (2, 1, 1)
+
+
+def test_a_count_that_cannot_be_asked_for_costs_no_more_than_the_count(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    make_sender(publisher="task.0").send(lines_of("a"))
+    deliverer.flush_script += [
+        Answer(200, {"complete": True, "accepted": 0}),
+        Answer(200, []),
+        Answer(500, {}),
+    ]
+    sender = make_sender(publisher="task.2", earlier=["task.0", "task.1"])
+    assert published(sender, "a") == (0, 1, 1)
+    assert len(deliverer.flushed) == 2
+    assert pace.slept == []
+
+
+def test_the_attempts_that_are_asked_for_are_bounded(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    make_sender(publisher="before").send(lines_of("a"))
+    earlier = [f"task.{number}" for number in range(20)]
+    for name in earlier:
+        make_sender(publisher=name).send(lines_of("a"))
+    sender = make_sender(publisher="task.20", earlier=earlier)
+    assert published(sender, "a") == (0, 1, 1)
+    assert len(deliverer.flushed) == 1 + MOST_ATTEMPTS
 
 
 def test_duplicates_are_redelivered_and_counted(make_sender: Any, deliverer: FakeDeliverer) -> None:

@@ -6,28 +6,33 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow.fs import FileSelector, _MockFileSystem
+from pyspark import TaskContext
 from pyspark.sql import types as T
 
 from py_files import write as write_archive
-from pyspark_pillion.errors import ConfigurationError, InvalidIndicationsError
+from pyspark_pillion.errors import (
+    ConfigurationError,
+    InvalidIndicationsError,
+    RequestRefusedError,
+)
 from pyspark_pillion.lines import Invalid
 from pyspark_pillion.rejects import RejectsObject, Summary
 from pyspark_pillion.sending import Counts
 from pyspark_pillion.source import (
-    Attempt,
     BatchWriter,
     DefaultSource,
     RowStreamWriter,
     StreamWriter,
     TaskCounts,
 )
-from support.fake_deliverer import FakeDeliverer
+from support.fake_deliverer import FakeDeliverer, full, status
 from support.publisher import identifiers_of, lines_of
 
 SPARK = Path(__file__).parents[3] / "spark"
@@ -129,17 +134,63 @@ def test_every_attempt_publishes_under_an_id_of_its_save(deliverer: FakeDelivere
     assert len(publishers) == 2
 
 
-def test_duplicates_of_a_task_that_runs_again_are_counted_apart(
+@dataclass(frozen=True)
+class FakeContext:
+    """Task 2 of stage 7."""
+
+    number: int
+
+    def stageId(self) -> int:
+        return 7
+
+    def partitionId(self) -> int:
+        return 2
+
+    def attemptNumber(self) -> int:
+        return self.number
+
+    def taskAttemptId(self) -> int:
+        return 100 + self.number
+
+    def getLocalProperty(self, key: str) -> None:
+        return None
+
+
+def run_task(made: BatchWriter, monkeypatch: pytest.MonkeyPatch, *, number: int) -> TaskCounts:
+    monkeypatch.setattr(TaskContext, "get", lambda: FakeContext(number))
+    return message(made, batch(value=lines_of("a", "b", "c")))
+
+
+def test_what_earlier_attempts_of_a_task_published_is_no_duplicate(
+    deliverer: FakeDeliverer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = writer(deliverer, batchSize="1", retrySeconds="1")
+    for number in range(2):
+        # Each attempt has one more row accepted, and breaks off.
+        deliverer.script += [full(), *[full()] * number, status(404)]
+        with pytest.raises(RequestRefusedError):
+            run_task(made, monkeypatch, number=number)
+    counts = run_task(made, monkeypatch, number=2).counts
+
+    assert (counts.accepted, counts.duplicate, counts.repeated) == (3, 0, 0)
+    assert counts.delivered == 3
+    assert len(deliverer.accepted) == 3
+
+
+def test_duplicates_are_counted_apart_if_the_deliverer_does_not_know_the_earlier_attempt(
     deliverer: FakeDeliverer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = write(writer(deliverer), batch(value=lines_of("a")))
-    monkeypatch.setattr(Attempt, "current", lambda job: Attempt("spark/batch/x/1", "x", again=True))
+    # One of the first release, which does not tell.
+    deliverer.instance = None
+    write(writer(deliverer), batch(value=lines_of("a")))
     made = writer(deliverer)
-    again = message(made, batch(value=lines_of("a", "b")))
-    assert (first.repeated, again.counts.duplicate, again.counts.repeated) == (0, 1, 1)
+    first = run_task(made, monkeypatch, number=0)
+    again = run_task(made, monkeypatch, number=1)
+    assert (first.counts.accepted, first.counts.duplicate, first.counts.repeated) == (2, 1, 0)
+    assert (again.counts.accepted, again.counts.duplicate, again.counts.repeated) == (0, 3, 3)
     caplog.set_level(logging.INFO, "pyspark_pillion")
     made.commit([again])
-    assert "1 accepted, 1 duplicate, 1 of them of tasks that ran again, 0" in caplog.messages[0]
+    assert "0 accepted, 3 duplicate, 3 of them of tasks that ran again, 0" in caplog.messages[0]
 
 
 def test_rejected_rows_appear_when_the_attempt_has_succeeded(
