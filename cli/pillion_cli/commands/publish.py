@@ -117,8 +117,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.value(
         "--batch N",
-        "indications per request; a request is sent when it is full or the input ends, so use 1 for an"
-        " input that goes on, such as a log",
+        "indications per request, which is sent when it is full or the input ends; use 1 for an"
+        " input that goes on",
         whole_number(1, LARGEST_BATCH),
         1000,
     )
