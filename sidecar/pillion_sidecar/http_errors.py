@@ -141,10 +141,13 @@ class OriginPolicy:
 
 
 def _name_of(authority: str) -> str:
+    """The host of a Host header; ``?.``, which nobody has, for what is no host and port."""
     try:
-        return _plain(urlsplit(f"//{authority}").hostname or "")
+        parts = urlsplit(f"//{authority}")
+        is_host = parts.port != 0 and parts.netloc == authority and "@" not in authority
     except ValueError:
-        return "?."
+        is_host = False
+    return _plain(parts.hostname or "") if is_host else "?."
 
 
 def _plain(host: str) -> str:

@@ -43,6 +43,10 @@ def test_curl_a_port_forward_and_the_command_are_let_in(host: str) -> None:
         "pillion",
         "[::1",
         "127.0.0.1.nip.io",
+        "127.0.0.1:8288.attacker.example",
+        "attacker.example@127.0.0.1",
+        "127.0.0.1/attacker.example",
+        "127.0.0.1:99999",
     ],
 )
 def test_a_name_that_was_pointed_here_is_refused(host: str) -> None:
