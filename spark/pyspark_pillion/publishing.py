@@ -59,9 +59,10 @@ class Published:
     ``discarded`` counts by ``DESTINATION: REASON``; ``unreached`` counts accepted rows that go to
     no listener, by ``unrouted``, ``ended`` and ``suppressed``.
 
-    ``repeated`` of the duplicates are of tasks that ran again: an earlier attempt of this save may
-    have published them. ``redelivered`` went again to listeners that had missed them.
-    ``publishers`` are the first 1,000 IDs for ``/v1/faults``."""
+    ``repeated`` of the duplicates are of attempts after attempt 0: an earlier one may have
+    published them. It misses stages that ran again, and attempts 0 beside a speculative copy.
+    ``redelivered`` went again to listeners that had missed them. ``publishers`` are the first 1,000
+    IDs for ``/v1/faults``."""
 
     accepted: int
     duplicate: int

@@ -246,7 +246,7 @@ class Attempt:
 
     publisher: str
     file: str
-    #: Whether an earlier attempt, or another one at the same time, may have published rows.
+    #: Whether Spark numbers it after attempt 0 of its task. A stage that runs again begins at 0.
     again: bool = False
 
     @classmethod
