@@ -113,7 +113,7 @@ node-binaries: .venv/.complete
 	@tools/check-node
 	@[ -n "$${PILLION_SKIP_NODE:-}" ] || $(PY) -m pillion_testbed build-node
 
-# One after the other, and on one cluster: they measure, and they cut nodes off.
+# One after the other, and on one cluster: they cut nodes off.
 .PHONY: e2e
 e2e: node-binaries ## The whole product on a real node: root on Linux (the first run builds it: 12 minutes)
 	@echo "== tests on a node"
@@ -152,6 +152,11 @@ bench: java .venv/.spark cluster-binaries ## Measure against nginx and wrk (Debi
 bench-against: java .venv/.spark cluster-binaries ## Compare with another commit in turns: BASE=d029342 [ROUNDS=5] [SHORT=1] [NAMES="intake journal"]
 	@[ -n "$(BASE)" ] || { echo "Which commit? make bench-against BASE=COMMIT" >&2; exit 1; }
 	@PYTHONPATH=tests $(PY) tests/benchmarks/against.py $(BASE) --rounds $(or $(ROUNDS),5) $(if $(SHORT),--short) $(NAMES)
+
+.PHONY: bench-node
+bench-node: node-binaries ## Measure starts and a Spark job on a real node, as root on Linux (2 minutes)
+	@PYTHONPATH=tests $(PY) -m pytest -q -p pillion_testbed.node_fixtures -p cluster.story_fixtures \
+	  tests/benchmarks/node_figures.py
 
 .PHONY: docs
 docs: .venv/.complete ## Build the manual into site/; a broken link is an error

@@ -116,17 +116,23 @@ def add_timeout_argument(parser: argparse.ArgumentParser, *, default: float) -> 
     Options(parser).value("--timeout SECONDS", "maximum time to wait", seconds_from(0), default)
 
 
-def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
+def add_deliverer_arguments(
+    parser: argparse.ArgumentParser,
+    what: str = "URL of the deliverer: its --administration listener, or its intake if it has none",
+) -> None:
     """Define which deliverer, and the access to a gateway; :mod:`pillion_cli.servers` reads it."""
     which = parser.add_mutually_exclusive_group()
     text = f"{what} [${SERVER_VARIABLES[0]}, else the current context, else {DEFAULT_URL}]"
     add_url_argument(which, text)
     options = Options(which)
-    options.value("--context NAME", f"a server of pillion context [${CONTEXT_VARIABLE}]")
-    options.value("--pod POD", "a pod with a deliverer, through kubectl port-forward")
+    options.value(
+        "--context NAME", f"server by its name in `pillion context list` [${CONTEXT_VARIABLE}]"
+    )
+    options.value("--pod POD", "pod with the deliverer; kubectl port-forward connects to it")
     options = Options(parser)
     options.file(
-        "--ca FILE", f"CA certificates of an https URL, in PEM [${CA_VARIABLE}, else the system's]"
+        "--ca FILE",
+        f"file of CA certificates (PEM) for an https URL [${CA_VARIABLE}, else the system's]",
     )
     options.file(
         "--token-file FILE",

@@ -94,6 +94,16 @@ class Refused(CommandError):
     """The deliverer refused a request, and would refuse it again."""
 
 
+class NoDeliverer(Refused):
+    """Something else answered."""
+
+    def __init__(self, why: object) -> None:
+        super().__init__(
+            f"the answer is not from a deliverer: {why}; check the address: --server, --context or"
+            " --pod"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
@@ -116,14 +126,18 @@ class Answer:
         return decoded if isinstance(decoded, dict) else None
 
     def document(self, *statuses: int) -> dict[str, Any]:
-        """Return the JSON object. Raises :class:`Refused` for another status or body."""
-        content = self.json() if self.status in (statuses or (200,)) else None
-        if content is None:
+        """Return the JSON object. Raises :class:`Refused` for another status, and
+        :class:`NoDeliverer` for another body."""
+        if self.status not in (statuses or (200,)):
             raise self.refusal()
+        content = self.json()
+        if content is None:
+            raise NoDeliverer(f"HTTP {self.status} without a JSON object")
         return content
 
     def refusal(self) -> Refused:
-        return Refused(f"HTTP {self.status}: {self.text()}")
+        token = "; --token-file names the file with the token" if self.status == 401 else ""
+        return Refused(f"HTTP {self.status}: {self.text()}{token}")
 
     def text(self) -> str:
         """Return the ``reason`` of a JSON body, or the first 500 bytes of the body."""

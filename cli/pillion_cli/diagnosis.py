@@ -1,6 +1,6 @@
 """Reads a deliverer's answers about itself, its queues and its indications."""
 
-from pillion_cli.client import Answer, DelivererClient, Refused
+from pillion_cli.client import Answer, DelivererClient, NoDeliverer
 from pillion_sidecar.wire.diagnosis import Diagnosed, read_answer
 from pillion_sidecar.wire.queues import AnswerError, QueueDetails, converted
 
@@ -12,7 +12,7 @@ def answer_of(answer: Answer, kind: type[Diagnosed]) -> Diagnosed:
     try:
         return read_answer(answer.body, kind)
     except AnswerError as error:
-        raise Refused(f"the answer is not from a deliverer: {error}") from None
+        raise NoDeliverer(error) from None
 
 
 def queue_of(client: DelivererClient, name: str) -> QueueDetails | None:
@@ -23,4 +23,4 @@ def queue_of(client: DelivererClient, name: str) -> QueueDetails | None:
     try:
         return converted(answer.document(), QueueDetails)
     except AnswerError as error:
-        raise Refused(f"the answer is not from a deliverer: {error}") from None
+        raise NoDeliverer(error) from None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pillion_cli.client import DelivererClient, Refused
+from pillion_cli.client import DelivererClient, NoDeliverer, Refused
 from pillion_cli.diagnosis import answer_of
 from pillion_cli.findings import Finding, ok, problem, warning
 from pillion_cli.queue_states import State, judged, time_of
@@ -29,12 +29,18 @@ LITTLE_FREE = 0.1
 
 _STATES: Mapping[State, tuple[Callable[..., Finding], str]] = {
     State.FAILING: (problem, ""),
-    State.HELD: (problem, "correct the resource: pillion validate, or kubectl describe"),
-    State.PAUSED: (problem, "pillion queues NAME shows since when, and the next attempt"),
-    State.UNANSWERED: (warning, "look at the listener: an attempt waits for its answer"),
-    State.SUSPENDED: (warning, "pillion resume NAME, once the listener is well"),
-    State.SLOW: (warning, "the listener is too slow: see to it, or spread its load"),
-    State.BEHIND: (warning, "wait, and look at pillion queues --watch"),
+    State.HELD: (
+        problem,
+        "correct the resource: pillion validate or kubectl describe says why",
+    ),
+    State.PAUSED: (
+        problem,
+        "correct the cause; `pillion queues NAME` shows it, and the next attempt",
+    ),
+    State.UNANSWERED: (warning, "check the listener: it has the request and does not answer"),
+    State.SUSPENDED: (warning, "pillion resume NAME, when the listener is ready"),
+    State.SLOW: (warning, "make the listener faster, or publish less to it"),
+    State.BEHIND: (warning, "`pillion queues --watch` shows whether it catches up"),
 }
 
 
@@ -96,17 +102,29 @@ def check_journal(status: DelivererStatus) -> Finding:
     share = journal.pending_bytes / max(1, journal.maximum_pending_bytes)
     text = f"{share:.0%} of its limit is pending{_space(journal)}"
     if journal.is_full:
-        return problem("journal", f"its volume is full; {text}", f"make room at {journal.folder}")
+        return problem(
+            "journal",
+            f"its volume is full; {text}",
+            f"free space at {journal.folder}, or enlarge its volume",
+        )
     if share >= NEARLY_FULL:
-        return problem("journal", text, "mend the failing destinations, or suspend publishers")
+        return problem(
+            "journal",
+            text,
+            "repair the failing destinations (`pillion queues --failing`), or stop publishers",
+        )
     if journal.damaged:
         text = f"{journal.damaged:,} records are damaged; {text}"
-        return warning("journal", text, f"pillion journal verify {journal.folder}")
+        return warning("journal", text, f"`pillion journal verify {journal.folder}` lists them")
     if share >= HALF_FULL:
-        return warning("journal", text, "mend the failing destinations: pillion queues --failing")
+        return warning(
+            "journal",
+            text,
+            "repair the failing destinations: `pillion queues --failing` lists them",
+        )
     free, volume = journal.free_bytes, journal.volume_bytes
     if free is not None and volume and free < LITTLE_FREE * volume:
-        return warning("journal", text, f"make room at {journal.folder}")
+        return warning("journal", text, f"free space at {journal.folder}, or enlarge its volume")
     return ok("journal", text)
 
 
@@ -120,7 +138,9 @@ def _space(journal: JournalStatus) -> str:
 def check_history(history: HistoryStatus) -> Finding:
     text = f"{history.last:,} outcomes so far, {'on disk' if history.is_on_disk else 'in memory'}"
     if history.is_behind:
-        return warning("history", f"{text}; some wait for the disk", "see to the disk")
+        return warning(
+            "history", f"{text}; some wait for the disk", "check the disk: it is slow, or fails"
+        )
     if history.unkept_discards:
         text += f"; {history.unkept_discards:,} discards are not in it any more"
         return warning("history", text, "raise history.maximumBytes or maximumAgeSeconds")
@@ -154,7 +174,7 @@ def queues_of(pages: Sequence[Mapping[str, Any]]) -> list[QueueStatus]:
     try:
         return [queue for page in pages for queue in converted(page, QueuePage).queues]
     except AnswerError as error:
-        raise Refused(f"the answer is not from a deliverer: {error}") from None
+        raise NoDeliverer(error) from None
 
 
 def check_queue(queue: QueueStatus, *, now: float) -> Finding:
@@ -170,7 +190,7 @@ def check_queue(queue: QueueStatus, *, now: float) -> Finding:
     last = queue.last_result
     do = do.replace("NAME", queue.name) or remedy(None if last is None else last.cause)
     text = f"{one.state}{since}: {one.why_and_lost}; {depth}{loss}"
-    return told(check, text, do or f"pillion test {queue.name} shows why")
+    return told(check, text, do or f"`pillion test {queue.name}` shows why")
 
 
 def check_queues(queues: Sequence[QueueStatus], *, now: Callable[[], float]) -> Iterator[Finding]:

@@ -20,12 +20,12 @@ COMMANDS: dict[str, str] = {
     "validate": "check resource files and list every problem",
     "publish": "send indications to a deliverer",
     "listen": "run a listener that prints what arrives and fails on request",
-    "queues": "show the destination queues of a deliverer; skip or purge one",
+    "queues": "show the queue of each destination; skip or purge one",
     "outcomes": "show what became of each indication",
-    "tail": "show what becomes of indications as it happens",
+    "tail": "show outcomes as they happen: delivered, discarded, relayed",
     "explain": "explain what became of one indication, or which filters would select one",
     "test": "send a test indication to one destination, past its queue",
-    "doctor": "check the deliverer, and the way to each destination",
+    "doctor": "check a deliverer and its destinations, and say what to do",
     "suspend": "suspend a destination in the deliverer's folder of resources",
     "resume": "resume a suspended destination",
     "discarded": "list, show, redrive or export the discarded indications",
@@ -102,7 +102,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {name}{hint}")
         found, unknown = self.parse_known_args(given, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            # As other commands take it: pillion queues NAME.
+            named = "--destination" in self._option_string_actions
+            hint = f": did you mean --destination {unknown[0]}?" if named else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         if program:
             found.program = program
         return found

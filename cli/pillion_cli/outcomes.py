@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pillion_cli.arguments import Options, moment, whole_number
-from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
+from pillion_cli.client import Answer, DelivererClient, NoDeliverer, Unreachable
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.tables import Rows
 from pillion_cli.terminal import Output
@@ -40,22 +40,28 @@ _NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 def add_selection(options: Options, *, has_until: bool = True) -> None:
     """Define the options that select outcomes, as :func:`selected` reads them."""
-    options.value("--destination NAME", "only those of this destination")
-    options.choice("--reason", DiscardReason, "only those discarded for this reason")
-    options.value("--source NAME", "only those of this publisher")
-    options.value("--identifier ID", "only those with this IndicationIdentifier")
-    since = "only those since this time, as in 2026-11-22T09:00:00Z, or 10m for ten minutes ago"
+    options.value("--destination NAME", "only for this destination")
+    options.choice("--reason", DiscardReason, "only discarded for this reason")
+    options.value("--source NAME", "only from this publisher, by its source")
+    options.value("--identifier ID", "only with this IndicationIdentifier")
+    since = "only since this time: 2026-11-22T09:00:00Z, or 10m for ten minutes ago"
     options.value("--since TIME", since, moment)
     if has_until:
-        options.value("--until TIME", "only those before this time", moment)
+        options.value("--until TIME", "only before this time", moment)
 
 
 def add_listing(options: Options) -> None:
     """Define what commands have in common that list outcomes of every result."""
-    options.choice("--result", OutcomeResult, "only those with this result")
-    options.value("--after NUMBER", "only those with larger numbers", whole_number(0, MOST_NUMBER))
-    options.value("--limit COUNT", "at most so many, the oldest first [all]", whole_number(1, MOST))
-    options.flag("--indication", "with the indication itself, where it is kept; only as JSON")
+    options.choice("--result", OutcomeResult, "only with this result")
+    options.value(
+        "--after NUMBER", "only with a number larger than this", whole_number(0, MOST_NUMBER)
+    )
+    options.value(
+        "--limit COUNT", "maximum number of outcomes, the oldest first [all]", whole_number(1, MOST)
+    )
+    options.flag(
+        "--indication", "add the indication itself, if the history has it; needs --output json"
+    )
 
 
 def check_listing(args: argparse.Namespace) -> None:
@@ -103,7 +109,7 @@ class Page:
             raise answer.refusal()
         through = answer.headers.get(NEXT_HEADER.lower(), "")
         if not (through.isascii() and through.isdecimal()):
-            raise Refused("the answer is not from a deliverer that keeps a history")
+            raise NoDeliverer(f"it has no {NEXT_HEADER}")
         return cls(
             # An indication may have a carriage return between two members.
             lines=[line for line in answer.body.split(b"\n") if line],
@@ -155,7 +161,7 @@ def outcome_of(line: bytes) -> OutcomeLine:
     try:
         return read_outcome(line)
     except AnswerError as error:
-        raise Refused(f"the answer is not from a deliverer: {error}") from None
+        raise NoDeliverer(error) from None
 
 
 def pages(
@@ -169,7 +175,7 @@ def pages(
         if not page.has_more:
             return
         if page.through <= after:
-            raise Refused("the answer is not from a deliverer: it does not go on")
+            raise NoDeliverer("its pages do not go on")
         after = page.through
         left -= 0 if limit is None else len(page.lines)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import unescape
 from typing import Any, Protocol
 
-from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
+from pillion_cli.client import Answer, DelivererClient, NoDeliverer, Refused, Unreachable
 from pillion_cli.exits import Exit
 from pillion_cli.indications import Batch, Item, Kind
 from pillion_sidecar.trace_context import TraceContext, header_fields
@@ -315,7 +315,7 @@ def _submission(content: dict[str, Any]) -> SubmissionAnswer:
     try:
         return read_submission(content)
     except ValueError as error:
-        raise Refused(f"the answer is not from a deliverer: {error}") from None
+        raise NoDeliverer(error) from None
 
 
 def _reason(line: RefusedLine) -> str:

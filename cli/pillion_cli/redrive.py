@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pillion_cli.client import DelivererClient, Refused
+from pillion_cli.client import DelivererClient, NoDeliverer, Refused
 from pillion_sidecar.wire.outcomes import RedriveAnswer, read_redrive
 from pillion_sidecar.wire.queues import AnswerError
 
@@ -127,7 +127,7 @@ class Redrive:
         try:
             answer = read_redrive(document)
         except AnswerError as error:
-            raise Refused(f"the answer is not from a deliverer: {error}") from None
+            raise NoDeliverer(error) from None
         if self._history not in (None, answer.history):
             raise Refused("the deliverer has begun another history meanwhile, without the others")
         self._history = answer.history
@@ -140,7 +140,7 @@ class Redrive:
     @staticmethod
     def _next(answer: RedriveAnswer, after: int) -> int:
         if answer.more and answer.next <= after:
-            raise Refused("the answer is not from a deliverer: it does not go on")
+            raise NoDeliverer("its pages do not go on")
         return answer.next
 
 

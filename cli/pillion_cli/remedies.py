@@ -3,19 +3,19 @@
 from pillion_sidecar.delivery.handler import FailureCause
 
 _REMEDIES = {
-    FailureCause.REFUSED: "nothing listens there: start the listener, or correct host and port",
+    FailureCause.REFUSED: "no listener at this port: start the listener, or correct host and port",
     FailureCause.DNS: "correct the host name, or the name server of the deliverer",
-    FailureCause.UNREACHABLE: "no route leads there: see to the network and its policies",
-    FailureCause.TLS: "see that the listener speaks TLS at that port, and which versions",
+    FailureCause.UNREACHABLE: "there is no route: check the network and its NetworkPolicies",
+    FailureCause.TLS: "check that the listener uses TLS at this port, and which versions",
     FailureCause.CERTIFICATE: "renew the certificate, or name its authority in tls.caSecretRef",
-    FailureCause.TIMEOUT: "the listener does not answer: look at it, or raise timeoutSeconds",
-    FailureCause.RESET: "the listener ends connections: read its log, and see to proxies between",
+    FailureCause.TIMEOUT: "the listener does not answer: check it, or raise timeoutSeconds",
+    FailureCause.RESET: "the listener, or a proxy before it, ends connections: read their logs",
     FailureCause.STATUS: "the listener refuses: read its log, and check path and protocol",
     FailureCause.CIM_ERROR: "the listener refuses: read its log",
     FailureCause.CREDENTIALS: "correct the Secret that spec.credentials names",
     FailureCause.ADDRESS: "the deliverer may not connect to this address: name another one",
-    FailureCause.DESTINATION: "correct the resource: pillion validate, or kubectl describe",
-    FailureCause.INDICATION: "the protocol cannot carry the indication",
+    FailureCause.DESTINATION: "correct the resource: pillion validate or kubectl describe says why",
+    FailureCause.INDICATION: "its protocol cannot carry it: use another, or skip the indication",
     FailureCause.DELIVERER: "read the log of the deliverer",
 }
 

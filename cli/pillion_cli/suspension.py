@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.value(
         "--timeout SECONDS", "longest time for the deliverer to take it up", seconds_from(1), 15.0
     )
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    add_deliverer_arguments(parser)
     add_output_argument(parser)
 
 

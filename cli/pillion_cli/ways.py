@@ -64,7 +64,7 @@ class Ways:
             if endpoint.proxy is not None or endpoint.tls == "none":
                 return ok(check, took)
             if endpoint.tls == "starttls":
-                return ok(check, f"{took}; TLS begins later, and is not checked: pillion test")
+                return ok(check, f"{took}; TLS begins later (STARTTLS), and is not checked")
             return self._tls(check, endpoint, connection, took)
 
     def _connected(self, addresses: Sequence[Address]) -> tuple[socket.socket | None, OSError]:
@@ -98,7 +98,7 @@ class Ways:
             text = f"{took}; the TLS handshake fails: {_why(error)}"
             if endpoint.client_certificate:
                 return warning(check, text, _NO_CLIENT_CERTIFICATE)
-            return problem(check, text, "see that the listener speaks TLS at this port")
+            return problem(check, text, "check that the listener uses TLS at this port")
         return self._certificate(check, endpoint, certificate, f"{took}, {version}")
 
     def _certificate(
@@ -118,13 +118,13 @@ class Ways:
         return ok(check, text)
 
 
-_NAME = "correct the host name; the deliverer may use another name server: pillion test"
-_CONNECTION = "start the listener, or see to the network; from the deliverer: pillion test"
-_CERTIFICATE = (
-    "renew it, or name its authority in tls.caSecretRef; from the deliverer: pillion test"
-)
+#: What the deliverer sees may differ from what this machine sees.
+_TEST = "; `pillion test DESTINATION` tries it from the deliverer"
+_NAME = f"correct the host name, or the name server{_TEST}"
+_CONNECTION = f"start the listener, or check the network{_TEST}"
+_CERTIFICATE = f"renew it, or name its authority in tls.caSecretRef{_TEST}"
 _NO_CLIENT_CERTIFICATE = (
-    "the listener may ask for the deliverer's certificate, which this command lacks: pillion test"
+    f"the listener may require the deliverer's certificate, which this command does not have{_TEST}"
 )
 
 

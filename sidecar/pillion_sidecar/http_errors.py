@@ -144,10 +144,11 @@ def _name_of(authority: str) -> str:
     """The host of a Host header; ``?.``, which nobody has, for what is no host and port."""
     try:
         parts = urlsplit(f"//{authority}")
-        is_host = parts.port != 0 and parts.netloc == authority and "@" not in authority
+        if parts.port == 0 or parts.netloc != authority or "@" in authority:
+            return "?."
     except ValueError:
-        is_host = False
-    return _plain(parts.hostname or "") if is_host else "?."
+        return "?."
+    return _plain(parts.hostname or "")
 
 
 def _plain(host: str) -> str:

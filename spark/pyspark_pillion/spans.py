@@ -1,9 +1,11 @@
 """The span of a task attempt, by OpenTelemetry's conventions for messaging. Only with the extra
-``otel``. A collector that fails costs the span, and the attempt at most ``EXPORT_SECONDS``."""
+``otel``. A collector that fails or hangs costs the span, and the attempt at most
+``EXPORT_SECONDS``."""
 
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import BoundedSemaphore, Thread
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -22,12 +24,17 @@ from opentelemetry.trace import (
 )
 
 PARENT = "traceparent"
-#: Maximum seconds for the request to the collector at the end of an attempt.
+#: Maximum seconds that an attempt waits at its end for the collector.
 EXPORT_SECONDS = 2.0
+#: Maximum requests to the collector at a time in a process. An attempt may have left some of them.
+MOST_EXPORTS = 16
 #: Characters of an attribute.
 MOST_TEXT = 256
 #: It would write wrong headers, which may be credentials, to the executor's log.
 _HEADERS_LOG = logging.getLogger("opentelemetry.util.re")
+_EXPORTS = BoundedSemaphore(MOST_EXPORTS)
+
+log = logging.getLogger("pyspark_pillion")
 
 _SEND = {
     "messaging.system": "pillion",
@@ -81,8 +88,20 @@ class RecordedSpan:
         if error:
             self._span.set_attribute("error.type", error)
             self._span.set_status(Status(StatusCode.ERROR))
-        self._span.end()
-        self._provider.shutdown()
+        if not _EXPORTS.acquire(blocking=False):
+            log.warning("a span is lost: the collector answers none of the requests before it")
+            return
+        # The exporter's time-out is for each read: a collector that sends byte by byte exceeds it.
+        exporting = Thread(target=self._export, daemon=True)
+        exporting.start()
+        exporting.join(EXPORT_SECONDS)
+
+    def _export(self) -> None:
+        try:
+            self._span.end()
+            self._provider.shutdown()
+        finally:
+            _EXPORTS.release()
 
 
 def _resource() -> Resource:

@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(1, MOST_NUMBER),
         help="of the outcome, for show",
     )
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    add_deliverer_arguments(parser)
     options = Options(parser)
     add_selection(options)
     options.flag("--dry-run", "of redrive: only show how many there are")

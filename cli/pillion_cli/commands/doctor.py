@@ -32,22 +32,23 @@ from pillion_cli.ways import Ways
 from pillion_sidecar.wire.diagnosis import Endpoint
 
 HELP = """
-Check what a person on call checks: whether the deliverer answers, its configuration, clock,
-journal, disk and history, the state of each queue, and the way to each destination: DNS,
-connection, TLS and the days that are left of its certificate. Each finding is ok, a warning or a
-problem, with what to do; the worst come first.
+Check a deliverer: whether it answers, its configuration, clock, journal, disk and history, the
+state of each queue, and the way to each destination: DNS, connection, TLS, and how long the
+certificate is still valid. Each finding is ok, a warning or a problem, and `do:` says what to do
+about it. Problems come first.
 
-The way is checked from where this command runs, with this machine's name servers and routes; run it
-where the deliverer runs. Nothing is sent on these connections: `pillion test DESTINATION` has the
-deliverer itself send something. The way is not checked behind a proxy, where a gateway delivers,
-nor of a plug-in, a file and a URL from a Secret.
+The way is checked from the machine that runs this command, with its name servers and routes: run it
+where the deliverer runs, as in the last example. The check sends nothing but the TLS handshake;
+`pillion test DESTINATION` makes the deliverer send a test indication. Not checked: the way behind a
+proxy, the way from a gateway, and destinations with a plug-in, a file or a URL from a Secret.
 
 examples:
   pillion doctor
   pillion doctor --destination siem --destination pager
   pillion doctor --output json | jq -r '.findings[] | select(.level == "problem").text'
+  kubectl exec POD -c pillion-deliverer -- pillion doctor
 
-exit codes: 0 no problem, 1 a problem, or no deliverer; 2 a wrong command line.
+exit codes: 0 no problem, 1 a problem, or no deliverer answers; 2 a wrong command line.
 """
 
 TIMEOUT = 30.0
@@ -59,9 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
     options.several("--destination NAME", "check only this destination; may be repeated [all]")
     options.value(
-        "--timeout SECONDS", "longest time for a connection", seconds_from(0.1, maximum=300), 5.0
+        "--timeout SECONDS",
+        "maximum time for each connection and handshake",
+        seconds_from(0.1, maximum=300),
+        5.0,
     )
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    add_deliverer_arguments(parser)
     add_output_argument(parser)
 
 
@@ -124,5 +128,7 @@ def _check_names(given: Sequence[str], known: set[str]) -> None:
     """Raises CommandError."""
     unknown = sorted(set(given) - known)
     if unknown:
-        text = f"--destination {unknown[0]}: there is no such destination; pillion queues has them"
+        text = (
+            f"--destination {unknown[0]}: there is no such destination; `pillion queues` lists them"
+        )
         raise CommandError(text, code=Exit.USAGE)

@@ -41,7 +41,7 @@ ANSWER_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    add_deliverer_arguments(parser)
     add_timeout_argument(parser, default=TIMEOUT)
     options = Options(parser)
     options.flag("--gone-ok", "treat a deliverer that does not answer as drained")

@@ -18,18 +18,25 @@ from pillion_sidecar.wire.diagnosis import document_of
 from pillion_sidecar.wire.queues import written
 
 HELP = """
-Explain one indication: when it was accepted; what became of it at each destination, with attempts,
-result, cause and answer; where it waits, behind how many; and which subscriptions select it, and
-why the others do not. The filters are those in force now.
+Show what a deliverer knows of one indication: when it was accepted; the attempts, result, cause and
+answer at each destination; if it is pending, its place in the queue; and which subscriptions select
+it, and why the others do not. The filters are those in force now, not those at its acceptance.
 
-With --file: a dry run of all filters on an indication that need not be published, such as
+Name the deliverer that accepted the indication with --server, --context or --pod. Of attempts that
+are not among the last 20 of their queue only the number is shown.
+
+With --file: a dry run of all filters. The file has one indication, which need not be published, and
+the command does not publish it:
   {"class": "CIM_AlertIndication", "properties": {"AlertType": 5, "PerceivedSeverity": 6,
    "ProbableCause": 1}}
-It publishes nothing. A subscription does not select an indication due to its class, its
-source-namespace, the query, or since it is disabled, expired, or ended by another policy.
 
-Run it at the deliverer that has accepted the indication. Attempts that are not among the last 20 of
-their queue are only counted.
+The reasons why a subscription does not select an indication: class (the query names another class),
+source-namespace (the filter names others), query (the condition is false or unknown), disabled,
+expired, and fatal-error or removal-action (the subscription has ended).
+
+`pillion queues NAME` shows why a queue waits, `pillion doctor --destination NAME` checks the
+connection to a listener, and `pillion discarded redrive --identifier ID` queues the indication
+again for the destinations that have discarded it.
 
 examples:
   pillion explain load-7
@@ -38,7 +45,7 @@ examples:
   jq -c '.alerts[0]' report.json | pillion explain --file -
 
 exit codes: 0 it is known, or with --file at least one subscription selects it; 1 nothing is known
-of it, no subscription selects it, or no deliverer; 2 a wrong command line.
+of it, no subscription selects it, or no deliverer answers; 2 a wrong command line.
 """
 
 TIMEOUT = 60.0
@@ -48,12 +55,14 @@ MOST_BYTES = 1 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "identifier", metavar="IDENTIFIER", nargs="?", help="IndicationIdentifier to explain"
+        "identifier", metavar="IDENTIFIER", nargs="?", help="IndicationIdentifier of the indication"
     )
     options = Options(parser)
-    options.value("--source NAME", "only the indication of this publisher")
-    options.file("--file FILE", "one indication as JSON for a dry run; - reads standard input")
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    options.value("--source NAME", "only the indication of this publisher, by its source")
+    options.file(
+        "--file FILE", "file with one indication as JSON, for a dry run; - reads standard input"
+    )
+    add_deliverer_arguments(parser)
     add_output_argument(parser)
 
 
@@ -96,10 +105,11 @@ def _show(known: Known, output: str) -> int:
 
 def _unknown(known: Known) -> str:
     named = escape_controls(known.identifier[:80])
-    hint = "" if known.source else "; with --source it also asks what this deliverer has accepted"
+    hint = "" if known.source else ", or add --source: it then says whether it was accepted"
     return (
-        f"nothing is known of {named}: it was not accepted here, no subscription selected it, or"
-        f" its outcomes have left the history{hint}"
+        f"nothing is known of {named}: this deliverer has not accepted it, no subscription selected"
+        " it, or the history has dropped its outcomes; ask the deliverer that accepted it"
+        f" (--server, --context or --pod){hint}"
     )
 
 

@@ -37,7 +37,7 @@ _COLUMNS = ("number", "time", "destination", "result", "source", "identifier", "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    add_deliverer_arguments(parser)
     options = Options(parser)
     add_selection(options)
     add_listing(options)

@@ -100,7 +100,7 @@ def trace_state(text: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="file to send; - reads standard input")
-    add_deliverer_arguments(parser, "the deliverer's intake")
+    add_deliverer_arguments(parser, "URL of the deliverer's intake")
     options = Options(parser)
     options.choice(
         "--ack",

@@ -15,7 +15,7 @@ from pillion_cli.arguments import (
     add_output_argument,
     seconds_from,
 )
-from pillion_cli.client import DelivererClient, Refused
+from pillion_cli.client import DelivererClient, NoDeliverer
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.queue_states import ORDERS, Judged, judged, summary, time_of
 from pillion_cli.queue_table import details_lines, queue_lines
@@ -26,23 +26,34 @@ from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.wire.queues import AnswerError, QueueDetails, QueuePage, converted
 
 HELP = """
-Show the destination queues of a deliverer, the worst first: what state each is in and why, its
-depth and capacity, how long its oldest indication has waited, since when its listener fails or is
-slow, how many indications arrive and are delivered per second, the next attempt, when the first
-indication is lost, and when the queue is full. With NAME: that queue, its retry policy and its last
-20 attempts.
+Show the queue of each destination, the worst first: its state and the reason, pending indications
+and capacity, the age of the oldest one, since when the listener fails or is slow, indications that
+arrive and are delivered per second, the time of the next attempt, when the first indication will be
+discarded, and when the queue will be full. With NAME: that queue, its retry policy and its last 20
+attempts.
 
-The states, from the worst: failing, held, paused, unanswered (an attempt waits for its answer),
-suspended, slow (the listener takes fewer than arrive), behind (the oldest has waited 10 s), limited
-(by rateLimit), draining (no longer configured), ok.
+The states, from the worst:
+  failing     attempts fail, and are repeated
+  held        the destination has a fault: nothing is sent until it is corrected
+  paused      only the oldest indication is sent, now and then, until one is accepted
+  unanswered  an attempt waits for its answer
+  suspended   the resource has suspended: true; `pillion resume NAME` ends that
+  slow        the listener takes fewer indications than arrive
+  behind      the oldest indication has waited for 10 s
+  limited     rateLimit delays it
+  draining    the destination is no longer configured; the rest is delivered
+  ok
 
-A terminal shows what fits, without breaking a line; NO_COLOR=1 takes the colours away. A pipe gets
-all columns, one line for each queue, with two spaces or more between the columns and - for an empty
-cell, behind a summary and an empty line.
+`pillion doctor` says what to do, and `pillion test NAME` tries the listener now.
 
---skip discards the indication at the front; --purge discards everything that is pending. An attempt
-in progress may still succeed; it is not repeated. The discards are logged, counted with the reason
-`purged`, and reported to a publisher that waits for them.
+A terminal shows the columns that fit; --wide shows all. NO_COLOR=1 turns colours off. A pipe gets a
+summary, an empty line, and one line for each queue with all columns, two spaces or more apart, and
+- for an empty cell.
+
+--skip discards the indication at the front, for example one that the listener never accepts;
+--purge discards all that are pending. An attempt in progress may still succeed; it is not repeated.
+The discards are logged, counted with the reason `purged`, and reported to a publisher that waits
+for them. `pillion discarded redrive` queues them again.
 
 examples:
   pillion queues
@@ -53,8 +64,8 @@ examples:
   pillion queues --purge siem --yes
   pillion queues --output json | jq '.queues[] | select(.depth > 0)'
 
-exit codes: 0 done, 1 no such queue, nothing to discard, or no deliverer, 2 a wrong command line,
-130 --watch was ended by Ctrl-C.
+exit codes: 0 done, 1 no such queue, nothing to discard, or no deliverer answers, 2 a wrong command
+line, 130 --watch was ended by Ctrl-C.
 """
 
 TIMEOUT = 30.0
@@ -70,19 +81,19 @@ _Answer = TypeVar("_Answer", QueuePage, QueueDetails)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    add_deliverer_arguments(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
-    Options(what).value("--skip NAME", "discard the indication at the front")
-    Options(what).value("--purge NAME", "discard everything that is pending")
+    Options(what).value("--skip NAME", "discard the indication at the front of this queue")
+    Options(what).value("--purge NAME", "discard all pending indications of this queue")
     options = Options(parser)
     options.flag("--yes", "do not ask for confirmation")
-    options.flag("--failing", "only queues that have trouble")
-    options.choice("--sort", ORDERS, "order of the queues; json has them by name by default")
-    options.flag("--wide", "all columns, whatever the width of the terminal")
+    options.flag("--failing", "only queues that are behind or worse")
+    options.choice("--sort", ORDERS, "order of the queues [trouble; with --output json: name]")
+    options.flag("--wide", "all columns, however narrow the terminal is")
     options.value(
         "--watch SECONDS",
-        f"show them again every so many seconds, until Ctrl-C [{WATCH_SECONDS:g}]",
+        f"repeat every SECONDS, until Ctrl-C [{WATCH_SECONDS:g}]",
         seconds_from(LEAST_SECONDS),
         nargs="?",
         const=WATCH_SECONDS,
@@ -251,7 +262,9 @@ def _which(answer: dict[str, Any]) -> str:
 
 def _confirm(verb: str, name: str, depth: int) -> None:
     if not sys.stdin.isatty():
-        raise CommandError(f"--{verb} without a terminal needs --yes", code=Exit.USAGE)
+        raise CommandError(
+            f"--{verb}: add --yes, since no terminal can ask for confirmation", code=Exit.USAGE
+        )
     what = "the first" if verb == "skip" else "all"
     answer = input(f"Discard {what} of {depth:,} pending for {name}? [y/N] ")
     if answer.strip().lower() not in ("y", "yes"):
@@ -262,4 +275,4 @@ def _read(answer: dict[str, Any], kind: type[_Answer]) -> _Answer:
     try:
         return converted(answer, kind)
     except AnswerError as error:
-        raise Refused(f"the answer is not from a deliverer: {error}") from None
+        raise NoDeliverer(error) from None

@@ -25,15 +25,22 @@ from pillion_sidecar.history.outcome import OutcomeResult
 from pillion_sidecar.wire.outcomes import OutcomeLine
 
 HELP = """
-Show what becomes of indications as it happens, a line for each indication and destination, until
-Ctrl-C: when it was delivered, discarded or relayed, and why. It begins with the next outcome; with
---since or --after it shows earlier ones first.
+Print outcomes as they happen, until Ctrl-C: one line for each indication and destination, with the
+time, the result and the reason. The first line is the next outcome; --since and --after print
+earlier outcomes first. `pillion outcomes` prints the earlier ones and ends.
 
-It goes on when the deliverer was restarted. The numbers stay the same. If the deliverer has lost
-its volume, or has none, its numbers begin at 1 again: the command says so and goes on from there.
+The results: delivered (the listener has it), discarded (its delivery was given up, for the reason
+on the line), relayed (a gateway has it and delivers it), handed-over (a gateway has it from a
+sidecar that ends), redriven (a discarded one was queued again).
 
-A terminal has local times, and a line is cut to its width; one of less than 100 columns does not
-show sources. A pipe has times in UTC, and everything.
+The command waits while the deliverer restarts, and then continues. If the deliverer has no volume,
+or has lost it, numbers begin at 1 again; the command prints this and continues.
+
+A terminal gets local times, and lines cut to its width, without the source in less than 100
+columns. A pipe gets times in UTC, and whole lines.
+
+`pillion explain IDENTIFIER` shows one indication at all destinations. `pillion discarded redrive`
+queues discarded indications again.
 
 examples:
   pillion tail
@@ -41,7 +48,7 @@ examples:
   pillion tail --destination siem --since 10m
   pillion tail --output json --after 41000 | jq 'select(.attempts > 1)'
 
-exit codes: 0 --limit is reached, 1 no deliverer, or it refused, 2 a wrong command line,
+exit codes: 0 --limit is reached, 1 no deliverer answers, or it refuses, 2 a wrong command line,
 130 ended by Ctrl-C.
 """
 
@@ -60,7 +67,7 @@ _STYLES: dict[str, Style] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    add_deliverer_arguments(parser)
     options = Options(parser)
     add_selection(options, has_until=False)
     add_listing(options)

@@ -39,7 +39,7 @@ TIMEOUT = 3660.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="DESTINATION", help="name of the destination")
-    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
+    add_deliverer_arguments(parser)
     add_output_argument(parser)
 
 

@@ -60,7 +60,7 @@ async def test_every_problem_is_named(
             assert await run(process) == Exit.FAILED
             assert "it is not accepted, so revision" in capsys.readouterr().out
             assert await run(process, "--destination", "nope") == Exit.USAGE
-            assert "pillion queues has them" in capsys.readouterr().err
+            assert "`pillion queues` lists them" in capsys.readouterr().err
 
 
 def test_no_deliverer_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pillion_cli.client import Access, DelivererClient, Unreachable
+from pillion_cli.client import Access, Answer, DelivererClient, NoDeliverer, Refused, Unreachable
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.servers import server_of
 from support.fake_deliverer import FakeDeliverer, status
@@ -123,3 +123,17 @@ def test_the_path_of_a_url_is_named_where_nothing_is_served(reason: str, told: s
         deliverer.script.append(status(404, document={"reason": reason}))
         with DelivererClient(f"{deliverer.url}/v1/x", timeout=10) as client:
             assert client.post("/v1/x").text() == told
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"[]", b""])
+def test_an_answer_of_another_server_names_the_options_to_check(body: bytes) -> None:
+    with pytest.raises(NoDeliverer, match=r"HTTP 200 without a JSON object.*--server") as caught:
+        Answer(200, body).document()
+    assert "hello" not in str(caught.value)
+
+
+def test_a_refusal_for_lack_of_a_token_names_the_option() -> None:
+    with pytest.raises(Refused, match=r"HTTP 401: there is no token; --token-file"):
+        Answer(401, b'{"reason": "there is no token"}').document()
+    with pytest.raises(Refused, match=r"HTTP 403: no$"):
+        Answer(403, b'{"reason": "no"}').document()

@@ -47,6 +47,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "unrecognized arguments: -resources: did you mean --resources?",
         ),
         (["operator", "--zzz"], "unrecognized arguments: --zzz"),
+        (["doctor", "siem"], "unrecognized arguments: siem: did you mean --destination siem?"),
         (
             ["publish", "--acknowledge", "durable", "x"],
             "unrecognized arguments: --acknowledge: did you mean --ack?",

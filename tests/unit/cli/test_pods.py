@@ -199,9 +199,9 @@ def test_options_of_a_pod_need_one(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["que"], ["queues\tshow the destination queues of a deliverer; skip or purge one", ":4"]),
+        (["que"], ["queues\tshow the queue of each destination; skip or purge one", ":4"]),
         (["queues", "--sort", "d"], ["depth", ":4"]),
-        (["queues", "--fai"], ["--failing\tonly queues that have trouble", ":4"]),
+        (["queues", "--fai"], ["--failing\tonly queues that are behind or worse", ":4"]),
         (["explain", "--file", ""], [":0"]),
         (["nonsense", "x"], [":0"]),
         (["journal", "ver"], ["verify", ":4"]),

@@ -7,15 +7,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import BoundedSemaphore, Event, Thread
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from opentelemetry import trace as api
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from pyspark.sql import types as T
 
+from pyspark_pillion import spans
 from pyspark_pillion.errors import ConfigurationError, UndeliveredError
 from pyspark_pillion.options import parse_options
 from pyspark_pillion.source import BatchWriter, DefaultSource
@@ -64,6 +66,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+class HungExporter(SpanExporter):
+    """Ends a request when it is told so. Never hangs for good, so that a test fails instead."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.may_end, self.ended = Event(), Event()
+
+    def export(self, spans: Any) -> SpanExportResult:
+        self.requests += 1
+        self.may_end.wait(20)
+        self.ended.set()
+        return SpanExportResult.SUCCESS
 
 
 @pytest.fixture(autouse=True)
@@ -249,6 +265,42 @@ def test_a_collector_that_refuses_costs_the_span_alone(
     collector.status = 400
     write(writer(deliverer), "a")
     assert len(deliverer.accepted) == 1
+
+
+@pytest.fixture
+def hung(environment: pytest.MonkeyPatch) -> Iterator[HungExporter]:
+    """Attempts wait for it no longer than a moment, and one request at a time is made."""
+    exporter, exports = HungExporter(), BoundedSemaphore(1)
+    environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    environment.setattr(spans, "OTLPSpanExporter", lambda timeout: exporter)
+    environment.setattr(spans, "EXPORT_SECONDS", 0.01)
+    environment.setattr(spans, "_EXPORTS", exports)
+    yield exporter
+    exporter.may_end.set()
+    # No thread of the test outlives it.
+    assert exports.acquire(timeout=20)
+
+
+def test_an_attempt_does_not_wait_for_a_collector_that_hangs(
+    deliverer: FakeDeliverer, hung: HungExporter
+) -> None:
+    write(writer(deliverer), "a")
+    assert not hung.ended.is_set()
+    assert len(deliverer.accepted) == 1
+    hung.may_end.set()
+    assert hung.ended.wait(20), "the span was given up, not sent late"
+
+
+def test_requests_to_a_collector_that_hangs_are_bounded(
+    deliverer: FakeDeliverer, hung: HungExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "abc":
+        write(writer(deliverer), name)
+    assert len(deliverer.accepted) == 3
+    assert caplog.text.count("a span is lost") == 2
+    hung.may_end.set()
+    assert hung.ended.wait(20)
+    assert hung.requests == 1
 
 
 @pytest.mark.parametrize(
