@@ -1,0 +1,283 @@
+"""Rules over the readings of a DataFrame, in a real Spark."""
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pillion_rules import CLEAR, Reading, Rule, RuleError, Transition, step
+from pillion_rules.names import levels
+from pyspark_pillion.rules import transitions
+from support.weather import EXAMPLE, weather_job
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+HOUR = datetime.timedelta(hours=1)
+SCHEMA = "origin string, time_hour timestamp, wind_gust double, visib double"
+GALE = Rule(
+    "weather.gale",
+    keys=["origin"],
+    event_time="time_hour",
+    severity={"Critical": "wind_gust > 60", "Minor": "wind_gust > 40"},
+    clear="wind_gust < 30",
+    keep="3 hours",
+    message="{origin}: gusts of {wind_gust} mph",
+)
+FOG = Rule(
+    "weather.fog",
+    keys=["origin"],
+    event_time="time_hour",
+    severity={"Major": "visib < 1"},
+    clear="visib > 3",
+    hold="2 hours",
+)
+SILENT = Rule(
+    "station.silent",
+    keys=["origin"],
+    event_time="time_hour",
+    severity="Major",
+    silent="3 hours",
+    forget="1 day",
+)
+
+
+def readings(spark: SparkSession, *rows: tuple[str | None, float | None, Any, Any]) -> DataFrame:
+    """Of a place: hour, gust, sight."""
+    made = [
+        (origin, None if hour is None else BEGIN + hour * HOUR, gust, sight)
+        for origin, hour, gust, sight in rows
+    ]
+    return spark.createDataFrame(made, SCHEMA).repartition(3)
+
+
+def told(found: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Rule, place, transition, level and hour of each, in order."""
+    rows = found.selectExpr(
+        *("rule", "key[0] as place", "transition", "level"),
+        f"(unix_micros(at) - {int(BEGIN.timestamp())} * 1000000L) / 3600000000 as hour",
+        *columns,
+    ).collect()
+    return sorted((tuple(row) for row in rows), key=lambda row: (row[4], row))
+
+
+def test_a_gale_is_raised_gets_worse_and_ends(spark: SparkSession) -> None:
+    given = readings(
+        spark,
+        *(("JFK", hour, gust, None) for hour, gust in enumerate([20.0, 45.0, None, 61.0, 35.0])),
+        *(("JFK", hour, 10.0, None) for hour in range(5, 10)),
+        ("LGA", 1, 39.0, None),
+    )
+    found = told(transitions(given, GALE), "text", "count")
+    text = "JFK: gusts of {} mph"
+    assert found == [
+        ("weather.gale", "JFK", "raised", "Minor", 1, text.format("45.0"), 1),
+        ("weather.gale", "JFK", "changed", "Critical", 3, text.format("61.0"), 2),
+        ("weather.gale", "JFK", "cleared", "Critical", 8, text.format("10.0"), 2),
+    ]
+
+
+def test_several_rules_and_what_is_due_without_a_reading(spark: SparkSession) -> None:
+    given = readings(
+        spark,
+        *(("JFK", hour, 50.0, 0.5) for hour in (0, 1)),
+        ("LGA", 6, 10.0, 10.0),
+    )
+    found = told(transitions(given, [GALE, FOG, SILENT]))
+    assert found == [
+        ("weather.gale", "JFK", "raised", "Minor", 0),
+        ("weather.fog", "JFK", "raised", "Major", 2),
+        ("station.silent", "JFK", "raised", "Major", 4),
+    ]
+    earlier = transitions(given, [GALE, FOG, SILENT], until=BEGIN + HOUR)
+    assert told(earlier) == found[:1]
+
+
+def test_rows_without_a_key_or_a_time_and_columns_of_another_case(spark: SparkSession) -> None:
+    given = readings(spark, (None, 0, 50.0, 1.0), ("JFK", None, 50.0, 1.0), ("JFK", 2, 50.0, 1.0))
+    found = transitions(given.withColumnRenamed("origin", "ORIGIN"), GALE)
+    assert told(found) == [("weather.gale", "JFK", "raised", "Minor", 2)]
+
+
+def test_an_expression_that_ansi_refuses_is_null(spark: SparkSession) -> None:
+    rule = Rule(
+        "ratio",
+        keys=["origin"],
+        event_time="time_hour",
+        severity={"Major": "wind_gust / visib > 10 or cast(origin as int) > 3"},
+    )
+    given = readings(spark, ("JFK", 0, 50.0, 0.0), ("JFK", 1, 50.0, 1.0))
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    assert told(transitions(given, rule)) == [("ratio", "JFK", "raised", "Major", 1)]
+    assert spark.conf.get("spark.sql.ansi.enabled") == before == "true"
+
+
+def test_many_readings_of_one_key_give_what_one_step_gives(spark: SparkSession) -> None:
+    gusts = [(number * number) % 83 for number in range(12_000)]
+    given = readings(
+        spark, *(("JFK", hour / 4, float(one), None) for hour, one in enumerate(gusts))
+    )
+    rule = Rule(
+        "gusts", keys=["origin"], event_time="time_hour", severity=GALE.severity, hold="15 minutes"
+    )
+    numbers = levels()
+
+    def level(gust: int) -> int:
+        return numbers["Critical"] if gust > 60 else numbers["Minor"] if gust > 40 else 0
+
+    begin, quarter = int(BEGIN.timestamp()) * 1_000_000, 900_000_000
+    whole = [Reading(begin + n * quarter, level(gust)) for n, gust in enumerate(gusts)]
+    state, found = None, []
+    for one in whole:
+        made = step(rule, ("JFK",), state, [one], watermark=one.at - 1)
+        state = made.state
+        found += made.transitions
+    found += step(rule, ("JFK",), state, (), watermark=whole[-1].at).transitions
+    expected = [(one.transition.value, one.level, one.at) for one in found]
+    rows = transitions(given, rule).selectExpr("transition", "level", "unix_micros(at)").collect()
+    assert [tuple(row) for row in rows] == expected
+    assert len(expected) > 1_000
+
+
+def refused(given: DataFrame, rules: Sequence[Rule], **options: Any) -> str:
+    with pytest.raises(RuleError) as raised:
+        transitions(given, rules, **options)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("wind_gust >", "is no SQL"),
+        ("wind_gist > 4", "'wind_gist' is no column of the readings; did you mean wind_gust?"),
+        ("wind_gust", "is double, and a condition is true or false"),
+        ("wind_gust > (select 1)", "is more than an expression of the row"),
+        ("exists(select 1)", "is more than an expression of the row"),
+        ("wind_gust in (select 1)", "is more than an expression of the row"),
+        ("rand() > 0.5", "the function 'rand' is not allowed in a rule"),
+        ("current_date > time_hour", "'current_date' is no column"),
+        ("reflect('java.lang.System', 'exit') = 'x'", "the function 'reflect' is not allowed"),
+        ("count(*) > 1", "the function 'count' is not allowed"),
+        ("sum(visib) over (partition by origin) > 1", "is more than an expression of the row"),
+        ("a.b.abs(visib) > 1", "the function 'abs' is not allowed"),
+        (" or ".join(["visib > 1"] * 400), "it has more than 1,000 parts"),
+    ],
+)
+def test_a_condition_that_is_more_than_one_of_the_row_is_refused(
+    spark: SparkSession, text: str, words: str
+) -> None:
+    rule = Rule("r", keys=["origin"], event_time="time_hour", severity={"Major": text})
+    given = readings(spark, ("JFK", 0, 1.0, 1.0))
+    said = refused(given, [rule])
+    assert said.startswith("rule r: severity Major: ")
+    assert words in said
+    assert len(said) < 2_000
+
+
+def test_all_problems_are_told_at_once(spark: SparkSession) -> None:
+    given = readings(spark, ("JFK", 0, 1.0, 1.0))
+    wrong = Rule(
+        "wrong",
+        keys=["orgin"],
+        event_time="visib",
+        severity={"Major": "visib"},
+        clear="uuid() = 'x'",
+        message="{wind_gusts}",
+    )
+    other = Rule("other", keys=["origin"], event_time="tim", severity={"Major": "visib < 1"})
+    said = refused(given, [wrong, other]).splitlines()
+    assert [line.split(":")[:2] for line in said] == [
+        ["rule wrong", " keys"],
+        ["rule wrong", " message"],
+        ["rule wrong", " event_time"],
+        ["rule wrong", " severity Major"],
+        ["rule wrong", " clear"],
+        ["rule other", " event_time"],
+    ]
+
+
+def test_what_this_version_cannot_evaluate_is_refused(spark: SparkSession) -> None:
+    given = readings(spark, ("JFK", 0, 1.0, 1.0))
+    window = Rule(
+        *("w",),
+        keys=["origin"],
+        event_time="time_hour",
+        severity={"Major": "n > 1"},
+        window="1 hour",
+        measure={"n": "count(*)"},
+    )
+    assert "rule w: window: not evaluated in this version" in refused(given, [window])
+    assert "two rules have this name" in refused(given, [GALE, GALE])
+    assert "there is none" in refused(given, [])
+    assert "no time zone" in refused(given, [GALE], until=datetime.datetime(2026, 1, 1))
+    stream = given.sparkSession.readStream.format("rate").load()
+    assert "a stream is not evaluated" in refused(stream, [GALE])
+
+
+#: Of the rules of examples/rules/weather.yaml in the year 2013.
+TRANSITIONS = 575
+#: The levels of the rules of examples/rules/weather.yaml, evaluated by hand.
+LEVELS: dict[str, Callable[[Mapping[str, float | None]], str | None]] = {
+    "weather.gale": lambda row: _first(
+        ("Critical", row["wind_gust"], lambda gust: gust > 60),
+        ("Minor", row["wind_gust"], lambda gust: gust > 40),
+        ("clear", row["wind_gust"], lambda gust: gust < 30),
+    ),
+    "weather.fog": lambda row: _first(
+        ("Major", row["visib"], lambda sight: sight < 1),
+        ("clear", row["visib"], lambda sight: sight > 3),
+    ),
+    "weather.frost": lambda row: _first(
+        ("Minor", row["temp"], lambda temp: temp < 32), ("clear", row["temp"], lambda _: True)
+    ),
+    "weather.rain": lambda row: _first(
+        ("Minor", row["precip"], lambda rain: rain > 0.3), ("clear", row["precip"], lambda _: True)
+    ),
+    "station.silent": lambda _: "clear",
+}
+
+
+def _first(*levels_of: tuple[str, float | None, Callable[[float], bool]]) -> str | None:
+    return next((name for name, one, holds in levels_of if one is not None and holds(one)), None)
+
+
+def test_a_year_of_real_weather_gives_what_the_step_function_gives(spark: SparkSession) -> None:
+    job = weather_job()
+    rules = Rule.load(EXAMPLE.parents[1] / "rules" / "weather.yaml")
+    whole = job.read_weather(spark, str(job.find_data()))
+    rows = whole.selectExpr(
+        *("origin", "unix_micros(time_hour) as at", "wind_gust", "visib", "temp", "precip")
+    ).collect()
+    until = max(row["at"] for row in rows)
+    expected = set()
+    numbers = {**levels(), "clear": CLEAR}
+    for rule in rules:
+        for place in {row["origin"] for row in rows}:
+            of_place = [
+                Reading(row["at"], None if name is None else numbers[name])
+                for row in rows
+                if row["origin"] == place
+                for name in [LEVELS[rule.name](row.asDict())]
+            ]
+            state, done = None, 0
+            for one in sorted(of_place, key=lambda reading: reading.at):
+                made = step(rule, (place,), state, [one], watermark=one.at - 1)
+                state, done = made.state, done + 1
+                expected |= {_identity(found) for found in made.transitions}
+            assert done > 8_000
+            last = step(rule, (place,), state, (), watermark=until)
+            expected |= {_identity(found) for found in last.transitions}
+    found = transitions(whole.orderBy(F.rand(7)), rules)
+    told_of = found.selectExpr(
+        *("rule", "key[0]", "transition", "level", "unix_micros(at)", "unix_micros(since)")
+    ).collect()
+    assert {tuple(row) for row in told_of} == expected
+    assert len(told_of) == len(expected) == TRANSITIONS
+    assert {row[0] for row in told_of} == {rule.name for rule in rules}
+
+
+def _identity(one: Transition) -> tuple[str, str, str, str, int, int]:
+    return one.rule, one.key[0], one.transition.value, one.level, one.at, one.since
