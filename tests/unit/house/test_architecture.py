@@ -35,7 +35,8 @@ ALLOWED = {
         "opentelemetry",
     },
     # OpenTelemetry is of the extra otel; see test_a_task_loads_no_opentelemetry.
-    "pyspark_pillion": {"pyspark", "py4j", "pyarrow", "opentelemetry"},
+    # pillion_rules is for its module rules alone; see test_the_sink_loads_no_rules.
+    "pyspark_pillion": {"pyspark", "py4j", "pyarrow", "opentelemetry", "pillion_rules"},
     "pillion_operator": {
         "pillion_cim",
         "pillion_sidecar",
@@ -216,6 +217,12 @@ def test_a_sidecar_loads_no_library_of_an_extra() -> None:
     libraries = {protocol.library for protocol in load_protocols().values()} - {""}
     loaded = {name.split(".")[0] for name in imported_along_with(["pillion_sidecar.app"])}
     assert loaded.isdisjoint(libraries | {"opentelemetry"})
+
+
+def test_the_sink_loads_no_rules() -> None:
+    # The archive for --py-files has the sink alone.
+    loaded = {name.split(".")[0] for name in imported_along_with(["pyspark_pillion"])}
+    assert loaded.isdisjoint({"pillion_rules", "pillion_cim", "yaml", "pandas"})
 
 
 def test_a_task_loads_no_opentelemetry() -> None:

@@ -231,6 +231,6 @@ def test_the_case_of_the_manual_passes(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_manual_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (program,) = blocks(DOCS / "rules.md", "python")
+    (program,) = (one for one in blocks(DOCS / "rules.md", "python") if "pyspark" not in one)
     exec(compile(program, "rules.md", "exec"), {})
     assert capsys.readouterr().out.startswith("raised Major 10 fan 3: 84 °C ")
