@@ -29,8 +29,10 @@ def parse_template(text: str) -> tuple[tuple[str, str | None], ...]:
         raise TemplateError(f"{error}; write {{{{ and }}}} for braces of the text") from None
     for _, name, specification, conversion in parts:
         if name is not None and (specification or conversion or not _NAME.fullmatch(name)):
+            shown = name + (f"!{conversion}" if conversion else "")
+            shown += f":{specification}" if specification else ""
             raise TemplateError(
-                f"{{{name}}} is no name of a column; write a name alone, such as {{origin}}"
+                f"{{{shown}}} is no name of a column; write a name alone, such as {{origin}}"
             )
     if sum(name is not None for _, name, _, _ in parts) > MOST_NAMES:
         raise TemplateError(f"it has more than {MOST_NAMES} names; remove some")

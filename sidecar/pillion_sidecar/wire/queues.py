@@ -258,9 +258,10 @@ def converted(document: Mapping[str, Any], kind: type[_Answer]) -> _Answer:
 
 
 def _invalid(error: msgspec.ValidationError) -> AnswerError:
-    # The text before the field may quote the value.
-    _, _, field = str(error).rpartition(" - at `$")
-    return AnswerError(f"{field.strip('.`') or 'the answer'} is not what it should be")
+    # The text before the field may quote the value. Of the whole answer no field is named.
+    _, named, field = str(error).rpartition(" - at `$")
+    what = field.strip(".`") if named else ""
+    return AnswerError(f"{what or 'the answer'} is not what it should be")
 
 
 def _read_moment(_: type, text: Any) -> Moment:

@@ -53,7 +53,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"forget": None}, "forget: None is no duration"),
     ({"message": " "}, "message: ' ' is no message"),
     ({"message": "{a.b}"}, "message: {a.b} is no name of a column; write a name alone"),
-    ({"message": "{a!r}"}, "message: {a} is no name of a column"),
+    ({"message": "{a!r:>9}"}, "message: {a!r:>9} is no name of a column"),
     ({"message": "a } b"}, "write {{ and }} for braces of the text"),
     ({"message": "".join(f"{{n{n}}}" for n in range(33))}, "message: it has more than 32 names"),
     ({"alert_type": "Weather"}, "'Weather' is no AlertType of CIM"),

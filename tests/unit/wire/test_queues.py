@@ -95,3 +95,5 @@ def test_an_invalid_answer_names_the_field_and_repeats_no_value() -> None:
     document["durability"] = "Stone - at `$.secret`"
     with pytest.raises(AnswerError, match=r"^durability is not what it should be$"):
         converted(document, QueuePage)
+    with pytest.raises(AnswerError, match=r"^the answer is not what it should be$"):
+        converted({}, QueuePage)
