@@ -21,40 +21,32 @@ from pyspark_pillion.conditions import ConditionError, condition, without_ansi
 
 __all__ = ["Rule", "transitions"]
 
+# The same type for Spark and for Arrow.
+_TEXT = (T.StringType(), pa.string())
+_TIME = (T.TimestampType(), pa.timestamp("us", tz="UTC"))
 #: One row is one transition.
+_COLUMNS: dict[str, tuple[T.DataType, pa.DataType]] = {
+    "rule": _TEXT,
+    "key": (T.ArrayType(T.StringType(), containsNull=False), pa.list_(pa.string())),
+    "transition": _TEXT,
+    "level": _TEXT,
+    "at": _TIME,
+    "since": _TIME,
+    "count": (T.LongType(), pa.int64()),
+    "text": _TEXT,
+    "reason": _TEXT,
+    "raised_at": _TIME,
+    "raised_level": _TEXT,
+}
 SCHEMA = T.StructType(
     [
-        T.StructField("rule", T.StringType(), nullable=False),
-        T.StructField("key", T.ArrayType(T.StringType(), containsNull=False), nullable=False),
-        T.StructField("transition", T.StringType(), nullable=False),
-        T.StructField("level", T.StringType(), nullable=False),
-        T.StructField("at", T.TimestampType(), nullable=False),
-        T.StructField("since", T.TimestampType(), nullable=False),
-        T.StructField("count", T.LongType(), nullable=False),
-        T.StructField("text", T.StringType(), nullable=False),
-        T.StructField("reason", T.StringType()),
-        T.StructField("raised_at", T.TimestampType(), nullable=False),
-        T.StructField("raised_level", T.StringType(), nullable=False),
+        T.StructField(name, of_spark, nullable=name == "reason")
+        for name, (of_spark, _) in _COLUMNS.items()
     ]
 )
+_ARROW = pa.schema([(name, of_arrow) for name, (_, of_arrow) in _COLUMNS.items()])
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
-_TIME = pa.timestamp("us", tz="UTC")
-_ARROW = pa.schema(
-    [
-        ("rule", pa.string()),
-        ("key", pa.list_(pa.string())),
-        ("transition", pa.string()),
-        ("level", pa.string()),
-        ("at", _TIME),
-        ("since", _TIME),
-        ("count", pa.int64()),
-        ("text", pa.string()),
-        ("reason", pa.string()),
-        ("raised_at", _TIME),
-        ("raised_level", pa.string()),
-    ]
-)
 #: Readings of one key that are taken at a time; two parts wait in a state.
 _PART = MOST_PENDING // 2
 #: Fields that this version does not evaluate.
