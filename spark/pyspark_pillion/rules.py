@@ -1,6 +1,7 @@
 """Rules over readings: from the rows of a DataFrame to the transitions of alerts."""
 
 import datetime
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import groupby, islice
@@ -52,7 +53,8 @@ _PART = MOST_PENDING // 2
 #: Fields that this version does not evaluate.
 _PLANNED = ("input", "window", "measure", "rate")
 # Columns between Spark and the step function.
-_KEY, _AT, _LEVEL, _VALUES = "key", "at", "level", "values"
+_KEY, _AT, _LEVELS, _VALUES = "key", "at", "levels", "values"
+_BUILT_IN = frozenset(BUILT_IN)
 
 
 def transitions(
@@ -74,24 +76,19 @@ def transitions(
     """
     given = [rules] if isinstance(rules, Rule) else list(rules)
     _check(readings, given)
-    judged = []
+    groups: dict[tuple[Sequence[str], str], list[Rule]] = {}
+    for rule in given:
+        groups.setdefault((tuple(rule.keys), rule.event_time), []).append(rule)
     problems: list[str] = []
     with without_ansi(readings.sparkSession):
-        for rule in given:
-            try:
-                judged.append(_judged(readings, rule))
-            except RuleError as error:
-                problems += error.problems
+        judged = [_judged(readings, together, problems) for together in groups.values()]
     if problems:
         raise RuleError(problems)
     found = [
-        _applied(levelled, rule, until=_micros(until))
-        for rule, levelled in zip(given, judged, strict=True)
+        _applied(levelled, together, until=_micros(until))
+        for together, levelled in zip(groups.values(), judged, strict=True)
     ]
-    whole = found[0]
-    for one in found[1:]:
-        whole = whole.unionAll(one)
-    return whole
+    return functools.reduce(DataFrame.unionAll, found)
 
 
 def _check(readings: DataFrame, rules: Sequence[Rule]) -> None:
@@ -119,17 +116,21 @@ def _check(readings: DataFrame, rules: Sequence[Rule]) -> None:
         raise RuleError(problems)
 
 
-def _judged(readings: DataFrame, rule: Rule) -> DataFrame:
-    """One row for each reading: its key, time, level, and the texts of the message."""
-    problems = [*_unknown_columns(readings, rule)]
-    level = _level(readings, rule, problems)
+def _judged(readings: DataFrame, rules: Sequence[Rule], problems: list[str]) -> DataFrame:
+    """One row for each reading, for rules of the same keys and time: its key, its time, its level
+    by each rule, and the texts of the messages."""
+    of_rules: list[Column] = []
+    for rule in rules:
+        found = [*_unknown_columns(readings, rule)]
+        of_rules.append(_level(readings, rule, found))
+        problems += [f"rule {rule.name}: {problem}" for problem in found]
     if problems:
-        raise RuleError(f"rule {rule.name}: {problem}" for problem in problems)
-    texts = [_column(name).cast("string") for name in _texts(rule)]
+        return readings
+    texts = [_column(name).cast("string") for name in _texts(rules)]
     whole = readings.select(
-        F.array(*(_column(name).cast("string") for name in rule.keys)).alias(_KEY),
-        F.unix_micros(_column(rule.event_time).cast("timestamp")).alias(_AT),
-        level.cast("int").alias(_LEVEL),
+        F.array(*(_column(name).cast("string") for name in rules[0].keys)).alias(_KEY),
+        F.unix_micros(_column(rules[0].event_time).cast("timestamp")).alias(_AT),
+        F.array(*of_rules).cast("array<int>").alias(_LEVELS),
         F.array(*texts).cast("array<string>").alias(_VALUES),
     )
     is_whole = F.col(_AT).isNotNull() & ~F.exists(_KEY, lambda one: one.isNull())
@@ -141,7 +142,7 @@ def _unknown_columns(readings: DataFrame, rule: Rule) -> Iterator[str]:
     for field, names in (
         ("keys", rule.keys),
         ("event_time", [rule.event_time]),
-        ("message", _texts(rule)),
+        ("message", _texts([rule])),
     ):
         for name in names:
             if name.lower() not in types:
@@ -152,9 +153,9 @@ def _unknown_columns(readings: DataFrame, rule: Rule) -> Iterator[str]:
         yield f"event_time: {rule.event_time!r} is {kind.simpleString()}; cast it to a timestamp"
 
 
-def _texts(rule: Rule) -> list[str]:
-    """The columns that only the message needs."""
-    return sorted(rule.columns - set(rule.keys) - set(BUILT_IN))
+def _texts(rules: Iterable[Rule]) -> list[str]:
+    """The columns that only messages need."""
+    return sorted({name for rule in rules for name in rule.columns - set(rule.keys) - _BUILT_IN})
 
 
 def _level(readings: DataFrame, rule: Rule, problems: list[str]) -> Column:
@@ -190,13 +191,13 @@ def _column(name: str) -> Column:
     return F.col(f"`{name}`")
 
 
-def _applied(judged: DataFrame, rule: Rule, *, until: int | None) -> DataFrame:
+def _applied(judged: DataFrame, rules: Sequence[Rule], *, until: int | None) -> DataFrame:
     if until is None:
         (last,) = judged.agg(F.max(_AT)).first() or (None,)
         until = 0 if last is None else last
 
     def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = _stepped(rule, _rows(batches), until=until)
+        found = _stepped(rules, _rows(batches), until=until)
         while part := list(islice(found, _PART)):
             yield _batch(part)
 
@@ -205,32 +206,36 @@ def _applied(judged: DataFrame, rule: Rule, *, until: int | None) -> DataFrame:
     return together.mapInArrow(stepped, SCHEMA)
 
 
-#: Key, time, level, and texts of the message.
-_Row: TypeAlias = tuple[list[str], int, int | None, list[str | None]]
+#: Key, time, level by each rule, and texts of the messages.
+_Row: TypeAlias = tuple[list[str], int, list[int | None], list[str | None]]
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in (_KEY, _AT, _LEVEL, _VALUES))
+        columns = (batch.column(name).to_pylist() for name in (_KEY, _AT, _LEVELS, _VALUES))
         yield from zip(*columns, strict=True)
 
 
-def _stepped(rule: Rule, rows: Iterable[_Row], *, until: int) -> Iterator[Transition]:
+def _stepped(rules: Sequence[Rule], rows: Iterable[_Row], *, until: int) -> Iterator[Transition]:
     """The transitions of all keys; the rows are in order of keys and times."""
-    names = _texts(rule)
+    names = _texts(rules)
     for key, of_key in groupby(rows, itemgetter(0)):
         readings = (
-            Reading(at, level, _without_nulls(zip(names, values, strict=True)))
-            for _, at, level, values in of_key
+            (at, of_rules, _without_nulls(zip(names, values, strict=True)))
+            for _, at, of_rules, values in of_key
             if at <= until
         )
-        state = None
+        states: list[bytes | None] = [None] * len(rules)
         while part := list(islice(readings, _PART)):
             # The part before is complete but for its last time, which may go on in this one.
-            made = step(rule, key, state, part, watermark=part[0].at - 1)
-            state = made.state
-            yield from made.transitions
-        yield from step(rule, key, state, (), watermark=until).transitions
+            watermark = part[0][0] - 1
+            for number, rule in enumerate(rules):
+                given = (Reading(at, of_rules[number], values) for at, of_rules, values in part)
+                made = step(rule, key, states[number], given, watermark=watermark)
+                states[number] = made.state
+                yield from made.transitions
+        for rule, state in zip(rules, states, strict=True):
+            yield from step(rule, key, state, (), watermark=until).transitions
 
 
 def _without_nulls(values: Iterable[tuple[str, str | None]]) -> dict[str, str]:

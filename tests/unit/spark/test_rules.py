@@ -1,5 +1,7 @@
 """The task of ``transitions()``, without Spark: rows in order to transitions."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,26 +33,25 @@ READINGS = st.lists(
 )
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 @settings(max_examples=100)
 @given(keys=st.dictionaries(st.sampled_from("xyz"), READINGS, min_size=1), cut=st.integers(0, 90))
 def test_each_key_gives_what_the_model_without_state_tells(
-    rule: Rule, keys: dict[str, list[tuple[int, int | None]]], cut: int
+    keys: dict[str, list[tuple[int, int | None]]], cut: int
 ) -> None:
     until = cut * MINUTE
     rows: list[evaluated._Row] = [
-        ([key], at * MINUTE, level, [])
+        ([key], at * MINUTE, [level] * len(RULES), [])
         for key, readings in sorted(keys.items())
         for at, level in sorted(readings, key=lambda pair: pair[0])
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluated, "_PART", 3)
-        found = list(evaluated._stepped(rule, iter(rows), until=until))
-    for key, readings in keys.items():
+        found = list(evaluated._stepped(RULES, iter(rows), until=until))
+    for rule, (key, readings) in product(RULES, keys.items()):
         told = [
             (one.transition.value, one.level, one.at, one.since, one.count, one.raised_at)
             for one in found
-            if one.key == (key,)
+            if (one.rule, one.key) == (rule.name, (key,))
         ]
         given_now = [Reading(at * MINUTE, level) for at, level in readings if at <= cut]
         assert sorted(told) == sorted(expected(rule, given_now, until=until))
