@@ -219,6 +219,7 @@ async def test_a_flush_waits_for_its_publishers_own_and_tells_their_fate(
             assert early.status == 202
             assert early.document == {
                 "complete": False,
+                "accepted": 2,
                 "instance": early.document["instance"],
                 "since": early.document["since"],
                 "destinations": {
