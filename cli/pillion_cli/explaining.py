@@ -189,7 +189,8 @@ def _pending_row(one: PendingLine, known: Known, output: Output) -> Row:
     when, why = "", ""
     if queue is not None:
         state, _ = queue
-        when = state.next_attempt
+        # The queue attempts its first one, and not this one while others are before it.
+        when = "" if one.ahead else state.next_attempt
         why = "" if state.state is State.OK else f"{state.state}: {state.why_and_lost}".rstrip(": ")
     place = "an attempt is under way" if one.in_flight else _place(one.ahead)
     details = (place, why, f"for {one.subscription}")

@@ -87,6 +87,17 @@ async def test_one_indication_is_told_at_each_destination(
     assert "WHERE is false, since PerceivedSeverity is 5;" in shown
 
 
+async def test_only_the_first_of_a_queue_has_a_next_attempt(
+    deliverer: Sidecar, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(deliverer, "a-1") == Exit.OK
+    assert "next in " in capsys.readouterr().out
+    assert await run(deliverer, HOSTILE) == Exit.OK
+    shown = capsys.readouterr().out
+    assert "1 before it" in shown
+    assert "next in " not in shown
+
+
 async def test_json_has_all_that_is_known(
     deliverer: Sidecar, capsys: pytest.CaptureFixture[str]
 ) -> None:
