@@ -29,7 +29,7 @@ from support.running import Running, alerts, listener, resources, running
 PATH = "/services/planted/q9?sig=planted%2Dsecret"
 #: However a host, an address or a part of ``PATH`` may be written.
 FORBIDDEN = re.compile(
-    r"127\.|2130706433|7f000001|::|hooks|example|localhost|\.invalid|10\.1\.2\.3|169\.254|fe80"
+    r"127\.|2130706433|7f000001|::|hooks|example|localhost|\.invalid|10\.1\.2\.3|169\.254|fe80:"
     r"|services|planted|q9|sig=|cGxhbnRlZA",
     re.IGNORECASE,
 )
