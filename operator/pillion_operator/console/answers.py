@@ -133,8 +133,8 @@ def _queue(
 ) -> dict[str, Any]:
     """Return the members of ``wire.queues.QueueStatus`` that the page shows, without defaults.
 
-    ``reportedTime`` is the operator's: what waits for an answer or in a queue is judged at that
-    time, since it may have left meanwhile.
+    ``reportedTime`` is when the deliverer reported the queue. The page computes ages at that time:
+    the indication may have left the queue since then.
     """
     result = None
     if queue.last_result is not None and queue.failing:

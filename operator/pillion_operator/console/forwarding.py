@@ -85,6 +85,10 @@ ENDPOINTS = (
 )
 
 
+class NoTurn(Exception):
+    """Other requests are under way; this one was not sent."""
+
+
 class Turns:
     """Of one namespace a few requests are under way, of all not many more: a deliverer that is slow
     costs those of other namespaces nothing, and the answers fit into memory."""
@@ -97,7 +101,7 @@ class Turns:
 
     @asynccontextmanager
     async def one(self, namespace: str) -> AsyncIterator[None]:
-        """Wait for a turn. Raises TimeoutError after ``TURN_SECONDS``: nothing was asked."""
+        """Wait for a turn. Raises NoTurn after ``TURN_SECONDS``."""
         own = self._own.setdefault(namespace, asyncio.Semaphore(MOST_OF_NAMESPACE))
         async with AsyncExitStack() as taken:
 
@@ -105,7 +109,10 @@ class Turns:
                 await taken.enter_async_context(own)
                 await taken.enter_async_context(self._all)
 
-            await within(self._clock, TURN_SECONDS, take())
+            try:
+                await within(self._clock, TURN_SECONDS, take())
+            except TimeoutError:
+                raise NoTurn from None
             yield
 
 
@@ -119,15 +126,14 @@ async def forward(
     token: str,
 ) -> web.Response:
     """Ask the deliverer at ``address``. Raises ParameterError."""
-    async with AsyncExitStack() as turn:
-        try:
-            await turn.enter_async_context(turns.one(request.match_info["namespace"]))
-        except TimeoutError:
-            return unavailable(
-                "other requests to deliverers wait for their answers; this one was not sent",
-                retry_after=1.0,
-            )
-        return await _forwarded(request, endpoint, client=client, address=address, token=token)
+    try:
+        async with turns.one(request.match_info["namespace"]):
+            return await _forwarded(request, endpoint, client=client, address=address, token=token)
+    except NoTurn:
+        return unavailable(
+            "other requests to deliverers wait for their answers; this one was not sent",
+            retry_after=1.0,
+        )
 
 
 async def _forwarded(

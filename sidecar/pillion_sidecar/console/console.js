@@ -828,7 +828,6 @@ function route(event) {
   view.scrolled = scrollY;
   const before = view;
   view = next;
-  refusal = null;
   for (const rows of [attempts, discards, latest, waits, way]) rows.clear();
   // Another place has other rows of the same names.
   if (before.base !== view.base) overview.clear();
@@ -886,7 +885,7 @@ function dataOf(one) {
 function paint() {
   const { section, paint: painted } = VIEWS[view.kind], data = dataOf(view);
   if (lacksToken()) return;
-  if (refusal) return showRefusal(refusal);
+  if (view.refusal) return showRefusal(view.refusal);
   if (!data) return;
   painted(data);
   $(section).hidden = false;
@@ -898,8 +897,6 @@ let wake = () => {};
 let awaySince = null;
 // Why there is no new answer, though somebody answers.
 let busy = "";
-// Why the view of now has no new answer; what it showed would pass for new.
-let refusal = null;
 
 function pause(ms) {
   return new Promise((resolve) => {
@@ -922,7 +919,7 @@ async function refresh() {
     const data = await VIEWS[seen.kind].load(seen);
     awaySince = null;
     if (seen !== view || used !== token) return;
-    refusal = null;
+    seen.refusal = null;
     if (VIEWS[seen.kind].section === "overview") VIEWS[seen.kind].data = { ...data, base: seen.base };
     else seen.data = data;
     paint();
@@ -932,10 +929,10 @@ async function refresh() {
       if (error.status === 401 && IS_CLUSTER && used === token) forget(error.message);
       // It is busy: what is there stays.
       else if (error.status === 503) busy = shown(error.message);
-      else if (seen === view) showRefusal(error);
+      else if (seen === view) refuse(error);
     } else if (error instanceof Away) awaySince ??= now();
     // The operator does not vouch for what a pod answers.
-    else if (IS_CLUSTER && error instanceof TypeError) showRefusal(new Refused(502, "The answer cannot be read."));
+    else if (IS_CLUSTER && error instanceof TypeError) seen === view && refuse(new Refused(502, "The answer cannot be read."));
     else throw error;
   } finally {
     document.body.classList.toggle("away", awaySince !== null);
@@ -944,11 +941,15 @@ async function refresh() {
   }
 }
 
-function showRefusal(error) {
-  const { message, status } = error;
-  refusal = error;
+function refuse(error) {
   // Whoever may not read it any more, or looks for what is gone, sees nothing of it.
-  if (status === 403 || status === 404) drop();
+  if (error.status === 403 || error.status === 404) drop();
+  view.refusal = error;
+  paint();
+}
+
+// What the view showed would pass for new.
+function showRefusal({ message }) {
   const place = { cluster: "banner", overview: "banner", destination: "state", search: "summary" }[view.kind];
   tell($(place), shown(message));
   set($(place), "data-state", "failing");
@@ -962,13 +963,12 @@ function drop() {
   for (const one of Object.values(VIEWS)) one.data = undefined;
   for (const rows of [overview, attempts, discards, latest, waits, way]) rows.clear();
   for (const id of ["ask", "body"]) $(id).close("");
-  Object.assign(view, { data: undefined, trail: undefined, waiting: undefined });
+  Object.assign(view, { data: undefined, trail: undefined, waiting: undefined, refusal: null });
   $("namespace").replaceChildren(make("option", { value: "" }, "all"));
 }
 
 function forget(reason) {
   token = "";
-  refusal = null;
   // What is asked for now is of the token before.
   view = { ...view };
   drop();
