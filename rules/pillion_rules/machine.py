@@ -38,6 +38,7 @@ class Step:
     late: int
     #: Times that were taken before the watermark passed them, because too many waited.
     early: int
+    is_raised: bool
 
 
 def step(
@@ -47,15 +48,17 @@ def step(
     readings: Iterable[Reading],
     *,
     watermark: int,
+    passed: int | None = None,
     clock: int | None = None,
 ) -> Step:
     """Take ``readings``, then everything up to ``watermark``.
 
-    A reading at ``watermark`` or before it is late. ``clock`` is the present time, given only while
-    the whole input is idle: only rules with ``silent`` use it. Raises StateError.
+    A reading at ``passed`` or before it is late; None: at ``watermark``. A reading is late, too, at
+    a time that an earlier step has passed for this key. ``clock`` is the present time, given only
+    while the whole input is idle: only rules with ``silent`` use it. Raises StateError.
     """
     machine = _Machine(rule, tuple(key), state_of(state))
-    late = machine.accept(readings, after=watermark)
+    late = machine.accept(readings, after=watermark if passed is None else passed)
     early = machine.make_room()
     machine.advance(watermark)
     if clock is not None and rule.durations.silent is not None:
@@ -66,6 +69,7 @@ def step(
         due=machine.next_time(),
         late=late,
         early=early,
+        is_raised=machine.state.alert is not None,
     )
 
 

@@ -1,0 +1,133 @@
+"""All rules of a key with one state, and rules that come, change and go."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pillion_rules import CLEAR, JudgedReading, Reading, Rule, RuleSet, StateError, Transition
+from pillion_rules.durations import MINUTE
+from pillion_rules.state import NEVER
+from support.rules_reference import expected
+
+KEY = ("EWR",)
+HELD = Rule(
+    "held",
+    keys=["k"],
+    event_time="t",
+    severity={"Major": "a", "Minor": "b"},
+    hold="4 minutes",
+    max_gap="3 minutes",
+    keep="5 minutes",
+    repeat="7 minutes",
+    forget="1 hour",
+)
+PLAIN = Rule("plain", keys=["k"], event_time="t", severity={"Major": "a"}, forget="1 hour")
+SILENT = Rule(
+    "silent", keys=["k"], event_time="t", severity="Minor", silent="6 minutes", forget="1 hour"
+)
+RULES = (HELD, PLAIN, SILENT)
+MAJOR, MINOR = 5, 4
+
+
+def read(*readings: tuple[int, int | None], rules: int = 1) -> list[JudgedReading]:
+    """Minute and level by every rule."""
+    return [(at * MINUTE, [level] * rules, {}) for at, level in readings]
+
+
+def told(found: tuple[Transition, ...]) -> list[tuple[str, str, int]]:
+    return [(one.rule, one.transition.value, one.at // MINUTE) for one in found]
+
+
+ONE = st.tuples(st.integers(0, 90), st.sampled_from([None, CLEAR, MINOR, MAJOR]))
+
+
+@settings(max_examples=150)
+@given(st.lists(ONE, min_size=1, max_size=30), st.data())
+def test_any_cut_gives_what_the_model_without_state_tells(
+    given_readings: list[tuple[int, int | None]], data: st.DataObject
+) -> None:
+    rules, until = RuleSet(RULES), 200 * MINUTE
+    delay = data.draw(st.integers(1, 30))
+    arriving = sorted(given_readings, key=lambda one: one[0] + data.draw(st.integers(0, delay - 1)))
+    state, found, newest = None, [], NEVER
+    left = arriving
+    while left:
+        size = data.draw(st.integers(1, len(left)))
+        batch, left = left[:size], left[size:]
+        watermark = NEVER if newest == NEVER else newest - delay * MINUTE
+        made = rules.step(KEY, state, read(*batch, rules=len(RULES)), watermark=watermark)
+        assert made.due is None or made.due > watermark
+        state, found = made.state, [*found, *made.transitions]
+        newest = max([newest, *(at * MINUTE for at, _ in batch)])
+    found += rules.step(KEY, state, [], watermark=until).transitions
+    for rule in RULES:
+        readings = [Reading(at * MINUTE, level) for at, level in given_readings]
+        of_rule = [
+            (one.transition.value, one.level, one.at, one.since, one.count, one.raised_at)
+            for one in found
+            if one.rule == rule.name
+        ]
+        assert of_rule == expected(rule, readings, until=until)
+
+
+def test_a_reading_behind_the_watermark_counts_while_its_key_has_not_passed_it() -> None:
+    made = RuleSet((PLAIN,)).step(KEY, None, read((1, MAJOR)), watermark=5 * MINUTE)
+    assert told(made.transitions) == [("plain", "raised", 1)]
+    again = RuleSet((PLAIN,)).step(KEY, made.state, read((4, CLEAR)), watermark=6 * MINUTE)
+    assert told(again.transitions) == []
+
+
+def test_a_rule_that_was_removed_clears_and_says_why() -> None:
+    made = RuleSet((PLAIN, SILENT)).step(KEY, None, read((1, MAJOR), rules=2), watermark=2 * MINUTE)
+    assert (told(made.transitions), made.is_raised) == ([("plain", "raised", 1)], True)
+    after = RuleSet((SILENT,)).step(KEY, made.state, [], watermark=3 * MINUTE)
+    assert told(after.transitions) == [("plain", "cleared", 2)]
+    assert after.transitions[0].reason == "rule-removed"
+    assert (after.is_raised, after.due) == (False, 7 * MINUTE)
+    last = RuleSet(()).step(KEY, after.state, [], watermark=3 * MINUTE)
+    assert (last.transitions, last.state, last.due) == ((), None, None)
+
+
+def test_a_rule_that_was_edited_keeps_level_and_begin() -> None:
+    made = RuleSet((PLAIN,)).step(KEY, None, read((1, MAJOR), (2, MAJOR)), watermark=3 * MINUTE)
+    edited = Rule(
+        *("plain",),
+        keys=["k"],
+        event_time="t",
+        severity={"Critical": "c", "Major": "a"},
+        repeat="5 minutes",
+        forget="1 hour",
+    )
+    after = RuleSet((SILENT, edited)).step(KEY, made.state, [], watermark=6 * MINUTE)
+    (one,) = after.transitions
+    assert (one.transition, one.level, one.at, one.since, one.count) == (
+        *("repeated", "Major"),
+        6 * MINUTE,
+        1 * MINUTE,
+        2,
+    )
+
+
+def test_a_rule_that_was_added_begins_with_the_next_reading() -> None:
+    made = RuleSet((PLAIN,)).step(KEY, None, read((1, CLEAR)), watermark=3 * MINUTE)
+    both = RuleSet((SILENT, PLAIN))
+    after = both.step(KEY, made.state, read((4, MAJOR), rules=2), watermark=10 * MINUTE)
+    assert told(after.transitions) == [("silent", "raised", 10), ("plain", "raised", 4)]
+
+
+def test_a_state_of_a_later_version_and_damaged_ones_are_refused() -> None:
+    state = RuleSet(RULES).step(KEY, None, read((1, MAJOR), rules=3), watermark=0).state
+    assert state is not None
+    for wrong in (state[:-1], state + b"x", b"", state[:9] + b"?" + state[10:]):
+        with pytest.raises(StateError, match="damaged; start from another checkpoint"):
+            RuleSet(RULES).step(KEY, wrong, [], watermark=0)
+    with pytest.raises(StateError, match="has version 2, and this Pillion reads versions up to 1"):
+        RuleSet(RULES).step(KEY, b"\x02" + state[1:], [], watermark=0)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_raise_nothing_but_a_state_error(content: bytes) -> None:
+    with suppress(StateError):
+        RuleSet(RULES).step(KEY, content, [], watermark=0)
