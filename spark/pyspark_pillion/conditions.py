@@ -60,41 +60,61 @@ def without_ansi(session: SparkSession) -> Iterator[None]:
         session.conf.set(_ANSI, str(before))
 
 
-def condition(readings: DataFrame, text: str) -> Column:
-    """Return a condition on the columns of ``readings``. Raises ConditionError."""
-    _judge(readings, text)
-    made = F.expr(text)
-    try:
-        (field,) = readings.select(made).schema.fields
-    except AnalysisException as error:
-        raise ConditionError(_first_line(error)) from None
-    if not isinstance(field.dataType, T.BooleanType):
-        raise ConditionError(
-            f"{text!r} is {field.dataType.simpleString()}, and a condition is true or false; "
-            "compare it with a value"
-        )
-    return made
+class Conditions:
+    """The conditions on the columns of ``readings``."""
 
+    def __init__(self, readings: DataFrame) -> None:
+        self._readings = readings
+        session: Any = readings.sparkSession
+        self._parser = session._jsparkSession.sessionState().sqlParser()
+        fields = readings.schema.fields
+        self._names = [field.name for field in fields]
+        #: Types by the names of the columns in lower case.
+        self.types = {field.name.lower(): field.dataType for field in fields}
 
-def _judge(readings: DataFrame, text: str) -> None:
-    session: Any = readings.sparkSession
-    try:
-        tree = session._jsparkSession.sessionState().sqlParser().parseExpression(text)
-    except PySparkException as error:
-        raise ConditionError(f"{text!r} is no SQL: {_first_line(error)}") from None
-    for parts, node in enumerate(_nodes(tree)):
-        if parts >= MOST_PARTS:
-            raise ConditionError(f"it has more than {MOST_PARTS:,} parts; make it shorter")
-        kind = node.getClass().getSimpleName()
-        if kind == "UnresolvedAttribute":
-            _check_column(node.nameParts().apply(0), readings.columns)
-        elif kind == "UnresolvedFunction":
-            _check_function(node)
-        elif kind not in _NODES:
+    def column_problem(self, name: str) -> str | None:
+        """Return what is wrong with the name of a column, and the remedy; None: nothing."""
+        if name.lower() in self.types:
+            return None
+        return f"{name!r} is no column of the readings; {nearest(name, self._names)}"
+
+    def column_of(self, text: str) -> Column:
+        """Return a condition. Raises ConditionError."""
+        self._judge(text)
+        made = F.expr(text)
+        try:
+            (field,) = self._readings.select(made).schema.fields
+        except AnalysisException as error:
+            raise ConditionError(_first_line(error)) from None
+        if not isinstance(field.dataType, T.BooleanType):
             raise ConditionError(
-                f"{node.sql() if kind != 'UnresolvedStar' else '*'!r} is more than an expression of"
-                " the row; use columns, comparisons, arithmetic and functions of one row"
+                f"{text!r} is {field.dataType.simpleString()}, and a condition is true or false; "
+                "compare it with a value"
             )
+        return made
+
+    def _judge(self, text: str) -> None:
+        try:
+            tree = self._parser.parseExpression(text)
+        except PySparkException as error:
+            raise ConditionError(f"{text!r} is no SQL: {_first_line(error)}") from None
+        for parts, node in enumerate(_nodes(tree)):
+            if parts >= MOST_PARTS:
+                raise ConditionError(f"it has more than {MOST_PARTS:,} parts; make it shorter")
+            kind = node.getClass().getSimpleName()
+            if kind == "UnresolvedAttribute":
+                # A name without a column may be a function without parentheses: current_date.
+                problem = self.column_problem(str(node.nameParts().apply(0)))
+                if problem is not None:
+                    raise ConditionError(problem)
+            elif kind == "UnresolvedFunction":
+                _check_function(node)
+            elif kind not in _NODES:
+                raise ConditionError(
+                    f"{node.sql() if kind != 'UnresolvedStar' else '*'!r} is more than an "
+                    "expression of the row; use columns, comparisons, arithmetic and functions of "
+                    "one row"
+                )
 
 
 def _nodes(tree: Any) -> Iterator[Any]:
@@ -104,12 +124,6 @@ def _nodes(tree: Any) -> Iterator[Any]:
         yield node
         children = node.children()
         waiting += [children.apply(position) for position in range(children.size())]
-
-
-def _check_column(name: str, columns: list[str]) -> None:
-    # A name without a column may be a function without parentheses, such as current_date.
-    if name.lower() not in {one.lower() for one in columns}:
-        raise ConditionError(f"{name!r} is no column of the readings; {nearest(name, columns)}")
 
 
 def _check_function(node: Any) -> None:

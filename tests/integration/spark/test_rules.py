@@ -213,8 +213,6 @@ def test_what_this_version_cannot_evaluate_is_refused(spark: SparkSession) -> No
     assert "two rules have this name" in refused(given, [GALE, GALE])
     assert "there is none" in refused(given, [])
     assert "no time zone" in refused(given, [GALE], until=datetime.datetime(2026, 1, 1))
-    stream = given.sparkSession.readStream.format("rate").load()
-    assert "a stream is not evaluated" in refused(stream, [GALE])
 
 
 #: Of the rules of examples/rules/weather.yaml in the year 2013.

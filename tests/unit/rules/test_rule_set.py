@@ -51,7 +51,8 @@ def test_any_cut_gives_what_the_model_without_state_tells(
     rules, until = RuleSet(RULES), 200 * MINUTE
     delay = data.draw(st.integers(1, 30))
     arriving = sorted(given_readings, key=lambda one: one[0] + data.draw(st.integers(0, delay - 1)))
-    state, found, newest = None, [], NEVER
+    state, newest = None, NEVER
+    found: list[Transition] = []
     left = arriving
     while left:
         size = data.draw(st.integers(1, len(left)))

@@ -1,6 +1,8 @@
 """The task of ``transitions()``, without Spark: rows in order to transitions."""
 
+import json
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 
 from pillion_rules import Reading, Rule
 from pillion_rules.durations import MINUTE
-from pyspark_pillion import rules as evaluated
+from pyspark_pillion import stepping
+from pyspark_pillion.judging import grouped
 from support.rules_reference import expected
 
 RULES = (
@@ -39,14 +42,16 @@ def test_each_key_gives_what_the_model_without_state_tells(
     keys: dict[str, list[tuple[int, int | None]]], cut: int
 ) -> None:
     until = cut * MINUTE
-    rows: list[evaluated._Row] = [
-        ([key], at * MINUTE, [level] * len(RULES), [])
+    (group,) = grouped(RULES)
+    rows: list[Any] = [
+        (json.dumps([group, key]), at * MINUTE, [level] * len(RULES), [])
         for key, readings in sorted(keys.items())
         for at, level in sorted(readings, key=lambda pair: pair[0])
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluated, "_PART", 3)
-        found = list(evaluated._stepped(RULES, iter(rows), until=until))
+        patch.setattr(stepping, "_PART", 3)
+        groups = stepping.RuleGroups(RULES)
+        found = list(stepping.batch_transitions(groups, iter(rows), until=until))
     for rule, (key, readings) in product(RULES, keys.items()):
         told = [
             (one.transition.value, one.level, one.at, one.since, one.count, one.raised_at)

@@ -1,0 +1,236 @@
+"""From judged readings to transitions, by the step function: over a batch or over a stream."""
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from pillion_rules import JudgedReading, Rule, RuleSet, Transition
+from pillion_rules.durations import HOUR
+from pillion_rules.machine import MOST_PENDING
+from pyspark_pillion.judging import LEVELS, PLACE, TEXTS, TIME, Place, grouped, texts_of
+
+# The same type for Spark and for Arrow.
+_TEXT = (T.StringType(), pa.string())
+_TIME = (T.TimestampType(), pa.timestamp("us", tz="UTC"))
+#: One row is one transition.
+_COLUMNS: dict[str, tuple[T.DataType, pa.DataType]] = {
+    "rule": _TEXT,
+    "key": (T.ArrayType(T.StringType(), containsNull=False), pa.list_(pa.string())),
+    "transition": _TEXT,
+    "level": _TEXT,
+    "at": _TIME,
+    "since": _TIME,
+    "count": (T.LongType(), pa.int64()),
+    "text": _TEXT,
+    "reason": _TEXT,
+    "raised_at": _TIME,
+    "raised_level": _TEXT,
+}
+SCHEMA = T.StructType(
+    [
+        T.StructField(name, of_spark, nullable=name == "reason")
+        for name, (of_spark, _) in _COLUMNS.items()
+    ]
+)
+_ARROW = pa.schema([(name, of_arrow) for name, (_, of_arrow) in _COLUMNS.items()])
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+#: Microseconds of a millisecond, in which Spark has watermarks and timers.
+_MILLISECOND = 1_000
+#: Readings of one key that are taken at a time; two parts wait in a state.
+_PART = MOST_PENDING // 2
+#: Readings of one key and micro-batch that are sorted at a time.
+_SORTED = 20 * MOST_PENDING
+#: While an alert is raised, its key is looked at so often by event time: its rule may be removed.
+_LOOK = HOUR
+_AT = "at"
+
+#: Place, event time in microseconds, level by each rule, and texts of the messages.
+_Judged: TypeAlias = tuple[str, int, Sequence[int | None], Sequence[str | None]]
+
+
+class RuleGroups:
+    """The rules of all groups."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        groups = grouped(rules)
+        self._sets = {name: RuleSet(together) for name, together in groups.items()}
+        self._texts = {name: texts_of(together) for name, together in groups.items()}
+
+    def of(self, group: str) -> RuleSet:
+        """Return the rules of a group; all of them may have been removed."""
+        return self._sets.get(group, RuleSet(()))
+
+    def readings(self, group: str, rows: Iterable[_Judged]) -> Iterator[JudgedReading]:
+        names = self._texts.get(group, [])
+        for _, at, levels, values in rows:
+            pairs = zip(names, values, strict=True)
+            yield at, levels, {name: value for name, value in pairs if value is not None}
+
+
+# -------------------------------------------------------------------------- over a batch
+
+
+def over_batch(judged: DataFrame, rules: Sequence[Rule], *, until: int | None) -> DataFrame:
+    """Return the transitions of a batch up to ``until``; None: the last reading's time."""
+    rows = judged.select(PLACE, F.unix_micros(TIME).alias(_AT), LEVELS, TEXTS)
+    if until is None:
+        (last,) = rows.agg(F.max(_AT)).first() or (None,)
+        until = 0 if last is None else last
+    end = until
+
+    def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = batch_transitions(RuleGroups(rules), _rows(batches), until=end)
+        while part := list(islice(found, _PART)):
+            yield pa.RecordBatch.from_pylist([_values(one) for one in part], schema=_ARROW)
+
+    # In a partition the rows of a key are beside each other, and none is held but the present part.
+    together = rows.repartition(PLACE).sortWithinPartitions(PLACE, _AT)
+    return together.mapInArrow(stepped, SCHEMA)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Judged]:
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in (PLACE, _AT, LEVELS, TEXTS))
+        yield from zip(*columns, strict=True)
+
+
+def batch_transitions(
+    rules: RuleGroups, rows: Iterable[_Judged], *, until: int
+) -> Iterator[Transition]:
+    """The transitions of all keys; the rows are in order of places and times."""
+    for text, of_key in groupby(rows, itemgetter(0)):
+        place = Place.of(text)
+        rule_set, state = rules.of(place.group), None
+        readings = rules.readings(place.group, (row for row in of_key if row[1] <= until))
+        while part := list(islice(readings, _PART)):
+            # The part before is complete but for its last time, which may go on in this one.
+            made = rule_set.step(place.key, state, part, watermark=part[0][0] - 1)
+            state = made.state
+            yield from made.transitions
+        yield from rule_set.step(place.key, state, (), watermark=until).transitions
+
+
+# -------------------------------------------------------------------------- over a stream
+
+
+def over_stream(judged: DataFrame, rules: Sequence[Rule]) -> DataFrame:
+    """Return the transitions of a stream, whose column ``time`` has a watermark."""
+    rows = judged.withColumn(_AT, F.unix_micros(TIME))
+    return rows.groupBy(PLACE).transformWithState(
+        statefulProcessor=Processor(rules),
+        outputStructType=SCHEMA,
+        outputMode="Append",
+        timeMode="EventTime",
+    )
+
+
+class Processor(StatefulProcessor):
+    """One key's state is that of its rules, and the time of its one timer."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._given = tuple(rules)
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._rules = RuleGroups(self._given)
+        self._state = handle.getValueState("rules", "state binary, timer long")
+
+    def handleInputRows(
+        self,
+        key: tuple[str],
+        rows: Iterator[Row],
+        timerValues: Any,
+    ) -> Iterator[Row]:
+        """Take the readings of a key that a micro-batch has. Raises StateError."""
+        taken = ((key[0], row[_AT], row[LEVELS], row[TEXTS]) for row in rows)
+        yield from self._stepped(key[0], taken, timerValues)
+
+    def handleExpiredTimer(
+        self,
+        key: tuple[str],
+        timerValues: Any,
+        expiredTimerInfo: Any,
+    ) -> Iterator[Row]:
+        """Take what is due. Raises StateError."""
+        yield from self._stepped(key[0], iter(()), timerValues)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _stepped(self, text: str, rows: Iterator[_Judged], timer_values: Any) -> Iterator[Row]:
+        place = Place.of(text)
+        rule_set = self._rules.of(place.group)
+        watermark = timer_values.getCurrentWatermarkInMs() * _MILLISECOND
+        state, timer = (self._state.get() if self._state.exists() else None) or (None, None)
+        readings = self._rules.readings(place.group, rows)
+        due: int | None = None
+        for part in _in_parts(readings):
+            made = rule_set.step(place.key, state, part, watermark=watermark)
+            state, due = made.state, made.due
+            if due is not None and made.is_raised:
+                due = min(due, watermark + _LOOK)
+            yield from (Row(**_values(one)) for one in made.transitions)
+        # Spark's timers have milliseconds, and none may be early.
+        self._keep(state, timer, None if due is None else -(-due // _MILLISECOND))
+
+    def _keep(self, state: bytes | None, before: int | None, timer: int | None) -> None:
+        if before is not None and before != timer:
+            self._handle.deleteTimer(before)
+        if state is None:
+            self._state.clear()
+            return
+        if timer is not None and before != timer:
+            self._handle.registerTimer(timer)
+        self._state.update((state, timer))
+
+
+def _in_parts(readings: Iterator[JudgedReading]) -> Iterator[Sequence[JudgedReading]]:
+    """At least one part. A micro-batch has its rows in any order; if sorted, few of them wait."""
+    taken = _sorted(readings)
+    while True:
+        for begin in range(0, len(taken) or 1, _PART):
+            yield taken[begin : begin + _PART]
+        taken = _sorted(readings)
+        if not taken:
+            return
+
+
+def _sorted(readings: Iterator[JudgedReading]) -> list[JudgedReading]:
+    return sorted(islice(readings, _SORTED), key=itemgetter(0))
+
+
+# -------------------------------------------------------------------------- transitions
+
+
+def _values(one: Transition) -> Mapping[str, Any]:
+    return {
+        "rule": one.rule,
+        "key": list(one.key),
+        "transition": one.transition.value,
+        "level": one.level,
+        "at": _time(one.at),
+        "since": _time(one.since),
+        "count": one.count,
+        "text": one.text,
+        "reason": None if one.reason is None else one.reason.value,
+        "raised_at": _time(one.raised_at),
+        "raised_level": one.raised_level,
+    }
+
+
+def _time(micros: int) -> datetime.datetime:
+    return EPOCH + micros * _MICROSECOND
+
+
+def micros_of(time: datetime.datetime) -> int:
+    """Return a time with a zone in microseconds since 1970."""
+    return (time - EPOCH) // _MICROSECOND
