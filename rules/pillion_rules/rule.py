@@ -123,7 +123,9 @@ class Rule:
     watermark: str = field(
         default="1 minute",
         metadata=about(
-            Kind.DURATION, "How much later than the newest reading another one may arrive"
+            Kind.DURATION,
+            "How far the time of a reading may be behind that of the newest one. Transitions of a "
+            "stream are later by as much",
         ),
     )
     input: str | None = field(
@@ -165,17 +167,16 @@ class Rule:
         default="5 minutes",
         metadata=about(
             Kind.DURATION,
-            "How far before the clock a reading may be and still move the watermark",
-            is_planned=True,
+            "How far ahead of the clock the time of a reading may be. In a stream without a "
+            "watermark of its own, a reading beyond is left out and counted",
         ),
     )
     max_age: str | None = field(
         default=None,
         metadata=about(
             Kind.DURATION,
-            "Age from which a transition is not sent",
+            "Age of a transition, by the clock, beyond which `raise_alerts` does not send it",
             default="`watermark` and 1 hour",
-            is_planned=True,
         ),
     )
     durations: Durations = field(init=False, repr=False, compare=False)

@@ -21,7 +21,7 @@ from pyspark_pillion.stepping import micros_of, over_batch, over_stream
 __all__ = ["Rule", "indications", "raise_alerts", "transitions"]
 
 #: Names of the metrics that a stream observes.
-READINGS, TRANSITIONS = "pillion_readings", "pillion_transitions"
+READINGS, TRANSITIONS = "rules.readings", "rules.transitions"
 #: Fields that this version does not evaluate.
 _PLANNED = ("input", "window", "measure", "rate")
 _STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -45,7 +45,7 @@ def transitions(
 
     Of a stream, the transitions come as the watermark passes them. If the stream has no watermark,
     it gets the longest ``watermark`` of the rules, and readings that are further before the clock
-    than ``ahead`` are left out. ``pillion_readings`` of the progress counts those left out.
+    than ``ahead`` are left out. ``rules.readings`` of the progress counts those left out.
 
     Raises RuleError with every problem of the rules, before a job starts.
     """
@@ -80,7 +80,7 @@ def raise_alerts(
 
     A transition that is older than ``max_age`` of its rule is not sent, unless ``replay`` is true:
     a job that begins with old readings does not tell the alerts of last year. Of a stream
-    ``pillion_transitions`` of the progress counts them; of a batch a warning has their number.
+    ``rules.transitions`` of the progress counts them; of a batch a warning has their number.
 
     Raises RuleError and ConfigurationError, before a job starts.
     """

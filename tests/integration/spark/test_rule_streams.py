@@ -126,7 +126,7 @@ def test_readings_that_are_left_out_are_counted(
     found = transitions(arriving.stream(spark), gale())
     writer = found.writeStream.format("noop")
     query = run_to_end(writer, tmp_path / "checkpoint")
-    seen = [one["observedMetrics"]["pillion_readings"].asDict() for one in query.recentProgress]
+    seen = [one["observedMetrics"]["rules.readings"].asDict() for one in query.recentProgress]
     assert seen[0] == {"readings": 4, "withoutKey": 1, "withoutTime": 1, "ahead": 1}
     # A time in the future has not moved the watermark.
     assert seen[1]["readings"] == 1
@@ -335,7 +335,7 @@ def test_an_alert_is_one_group_whose_indications_name_its_raise(
     ] == [*(named, named, None)]
     groups = [line["group"] for line in deliverer.accepted]
     assert groups[0] == groups[1] == groups[2] != groups[3]
-    counts = [one["observedMetrics"]["pillion_transitions"] for one in query.recentProgress]
+    counts = [one["observedMetrics"]["rules.transitions"] for one in query.recentProgress]
     assert sum(one.transitions for one in counts) == 4
     assert sum(one.tooOld for one in counts) == 0
 
@@ -347,7 +347,7 @@ def test_old_transitions_are_not_sent_unless_they_are_replayed(
     arriving.put([reading("JFK", 2, 20.0)])
     stream = stream_of(arriving.stream(spark), gale(), deliverer)
     query = run_to_end(stream, tmp_path / "checkpoint")
-    counts = [one["observedMetrics"]["pillion_transitions"] for one in query.recentProgress]
+    counts = [one["observedMetrics"]["rules.transitions"] for one in query.recentProgress]
     assert sum(one.tooOld for one in counts) == 1
     batch = spark.read.schema(SCHEMA).json(str(tmp_path / "in"))
 
