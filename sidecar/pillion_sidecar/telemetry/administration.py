@@ -48,6 +48,7 @@ from pillion_sidecar.telemetry.outcomes import (
     OutcomeRoutes,
 )
 from pillion_sidecar.telemetry.parameters import limit_of, seconds
+from pillion_sidecar.telemetry.shared import SharedAnswers
 from pillion_sidecar.wire.outcomes import HISTORY_HEADER
 from pillion_sidecar.wire.queues import (
     MOST_ENTRIES,
@@ -64,6 +65,7 @@ from pillion_sidecar.wire.queues import (
     ReplayStatus,
     RetryStatus,
     SubscriptionEnd,
+    json_bytes,
     written,
 )
 
@@ -164,11 +166,9 @@ def guarded_route(origins: OriginPolicy | None, handler: Handler, *parameters: s
     return answer
 
 
-def list_queues(request: web.Request, administration: Administration) -> web.Response:
+def queue_page(administration: Administration, *, after: str, limit: int) -> QueuePage:
     """Return a page of queues by name; ``next`` is the next page's ``after``. A draining queue and
     its successor stay on one page, which may exceed ``limit``."""
-    limit = limit_of(request, default=DEFAULT_LIMIT, most=MAXIMUM_LIMIT)
-    after = request.query.get("after", "")
     delivery, clock = administration.delivery, administration.clock
     wanted = [queue for queue in delivery.all_queues() if queue.name > after]
     page = heapq.nsmallest(limit, wanted, key=_by_name)
@@ -192,7 +192,7 @@ def list_queues(request: web.Request, administration: Administration) -> web.Res
             kept_filters=[KeptFilter(name=name, problem=problem) for name, problem in kept],
             replays=administration.replays() or UNSET,
         )
-    return web.json_response(written(answer))
+    return answer
 
 
 def _by_name(queue: DestinationQueue) -> tuple[str, bool]:
@@ -206,9 +206,17 @@ class _Routes:
         self._clock = administration.clock
         self._drain = administration.drain
         self._draining = 0
+        self._pages = SharedAnswers(administration.clock, administration.timers)
 
     async def list_queues(self, request: web.Request) -> web.Response:
-        return list_queues(request, self._administration)
+        limit = limit_of(request, default=DEFAULT_LIMIT, most=MAXIMUM_LIMIT)
+        after = request.query.get("after", "")
+
+        def page() -> bytes:
+            return json_bytes(queue_page(self._administration, after=after, limit=limit))
+
+        body = await self._pages.get((after, limit), page)
+        return web.Response(body=body, content_type="application/json", charset="utf-8")
 
     async def list_replays(self, _: web.Request) -> web.Response:
         return web.json_response(written(ReplayPage(replays=self._administration.replays())))

@@ -233,7 +233,11 @@ class QueuePage(_Record, kw_only=True, frozen=True):
 _Answer = TypeVar("_Answer", QueuePage, QueueDetails)
 
 
-def written(answer: QueuePage | QueueDetails | ReplayPage | AttemptStatus) -> Any:
+def json_bytes(answer: QueuePage) -> bytes:
+    return msgspec.json.encode(answer, enc_hook=str)
+
+
+def written(answer: QueueDetails | ReplayPage | AttemptStatus) -> Any:
     return msgspec.to_builtins(answer, enc_hook=str)
 
 
