@@ -95,6 +95,11 @@ class DefaultSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Register the format with a session, as ``--py-files`` needs."""
     spark.dataSource.register(DefaultSource)
+    session: Any = spark
+    if hasattr(session, "_jvm"):
+        # Spark looks for formats in the session of the thread, and a new thread has none.
+        of_jvm = session._get_j_spark_session_class(session._jvm)
+        of_jvm.setActiveSession(session._jsparkSession)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import datetime
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,17 @@ def test_publishing_again_in_other_partitions_publishes_nothing_twice(
 
     assert counts == [(10, 0, 10), (0, 10, 0), (0, 10, 0)]
     assert len(deliverer.accepted) == len(set(identifiers_of(deliverer))) == 10
+
+
+def test_a_thread_of_the_jobs_own_publishes(spark: SparkSession, deliverer: FakeDeliverer) -> None:
+    def published() -> object:
+        return publish(
+            alerts(spark), source="test", identity=["id"], properties=ALERT, url=deliverer.url
+        )
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(published).result() is not None
+    assert len(deliverer.accepted) == 10
 
 
 def lines(df: DataFrame, **given: Any) -> list[dict[str, Any]]:

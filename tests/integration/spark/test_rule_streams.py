@@ -1,5 +1,6 @@
 """Rules over a stream of readings, in a real Spark."""
 
+import asyncio
 import datetime
 import json
 import os
@@ -20,7 +21,9 @@ from pillion_rules import Rule, RuleError
 from pyspark_pillion import Published
 from pyspark_pillion.rules import indications, raise_alerts, transitions
 from support.fake_deliverer import Answer, FakeDeliverer, HangUp, Seen
+from support.listening import listening
 from support.rule_streams import ROCKSDB, Arriving, collect, run_to_end
+from support.running import listener, resources, running
 from support.spark import start_spark
 from support.weather import EXAMPLE, weather_job
 
@@ -301,9 +304,9 @@ def test_a_job_that_is_killed_three_times_sends_what_a_batch_sends(
 
 
 def stream_of(
-    readings: DataFrame, rule: Rule, deliverer: FakeDeliverer, *, replay: bool = False
+    readings: DataFrame, rule: Rule, url: str, *, replay: bool = False
 ) -> DataStreamWriter:
-    made = raise_alerts(readings, rule, source="nyc", url=deliverer.url, replay=replay)
+    made = raise_alerts(readings, rule, source="nyc", url=url, replay=replay)
     assert isinstance(made, DataStreamWriter)
     return made
 
@@ -315,7 +318,7 @@ def test_an_alert_is_one_group_whose_indications_name_its_raise(
     arriving.put([reading("JFK", 4, 45.0)])
     arriving.put([reading("JFK", 5, 45.0)])
     rule = gale(alert_type="Environmental Alert", cause="High Winds")
-    writer = stream_of(arriving.stream(spark), rule, deliverer, replay=True)
+    writer = stream_of(arriving.stream(spark), rule, deliverer.url, replay=True)
     query = run_to_end(writer, tmp_path / "checkpoint")
     raised, changed, cleared, again = deliverer.accepted
     assert raised["properties"] == {
@@ -345,7 +348,7 @@ def test_old_transitions_are_not_sent_unless_they_are_replayed(
 ) -> None:
     arriving.put([reading("JFK", 1, 45.0)])
     arriving.put([reading("JFK", 2, 20.0)])
-    stream = stream_of(arriving.stream(spark), gale(), deliverer)
+    stream = stream_of(arriving.stream(spark), gale(), deliverer.url)
     query = run_to_end(stream, tmp_path / "checkpoint")
     counts = [one["observedMetrics"]["rules.transitions"] for one in query.recentProgress]
     assert sum(one.tooOld for one in counts) == 1
@@ -361,3 +364,34 @@ def test_old_transitions_are_not_sent_unless_they_are_replayed(
         assert alerts(gale()) == (0, 0)
     assert alerts(gale(max_age="3650 days")) == (2, 0)
     assert alerts(gale(), replay=True) == (0, 2)
+
+
+async def test_a_listener_that_is_down_for_the_whole_stream_costs_it_nothing(
+    spark: SparkSession, arriving: Arriving, tmp_path: Path
+) -> None:
+    for begin in range(0, 120, 30):
+        hours = range(begin, begin + 30)
+        arriving.put(reading("JFK", hour, (45.0, 61.0, 20.0)[hour % 3]) for hour in hours)
+    # The watermark does not pass the last reading.
+    count = 119
+    place = tmp_path / "deliverer"
+    place.mkdir()
+    async with listening(status=503) as there:
+        documents = resources(listener("ops", there.url), durability="Disk")
+        async with running(place, *documents, journal=tmp_path / "journal") as run:
+            query = await asyncio.to_thread(
+                lambda: run_to_end(
+                    stream_of(
+                        arriving.stream(spark), gale(), run.deliverer.intake_url, replay=True
+                    ),
+                    tmp_path / "checkpoint",
+                )
+            )
+            assert (query.exception(), there.arrivals) == (None, [])
+            assert run.queue("ops").depth == count
+            there.behave()
+            run.retry("ops")
+            await there.delivered(count)
+    assert [one.text("Message") for one in there.arrivals[:3]] == [
+        f"JFK: gusts of {gust} mph" for gust in ("45.0", "61.0", "20.0")
+    ]
