@@ -1,9 +1,10 @@
-r"""Publishes indications of dangerous weather as records arrive: by a stream, with a checkpoint.
+r"""Raises alerts of dangerous weather as records arrive: a stream with rules and a checkpoint.
 
 Watches a folder for CSV files of hourly records, one file to a micro-batch. With --fill it first
-puts the year 2013 there, a file for each month, unless some are there already. Stopped at whatever
-moment and started again with the same checkpoint, it goes on where it was; what a batch had
-published before it was cut off is recognised by its identity.
+puts the year 2013 there, a file for each month, unless some are there already. The rules are in
+weather.yaml: a gale is one alert, which is raised, gets worse, and is cleared. Stopped at whatever
+moment and started again with the same checkpoint, the job goes on where it was, with other rules,
+too; what a batch had published before it was cut off is recognised by its identity.
 
     spark-submit … local:///opt/pillion/jobs/weather_stream.py \
         --folder /data/weather --checkpoint /data/checkpoint --fill
@@ -15,12 +16,21 @@ import itertools
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from weather_alerts import dangerous, find_data, properties, records_schema
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from weather_alerts import find_data, records_schema
 
-from pyspark_pillion import publish
+from pyspark_pillion.rules import Rule, raise_alerts
 
 # Not the batch job's source: the indications of the two jobs are not the same.
-SOURCE = "weather.nyc.stream"
+SOURCE = "weather.nyc.rules"
+
+SETTINGS = {
+    # The state of the rules is in RocksDB, in so many parts; a checkpoint keeps their number.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 def month_of(record: dict[str, str]) -> int:
@@ -48,26 +58,38 @@ def fill(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Publish indications of dangerous weather as it arrives."
+        description="Raise alerts of dangerous weather as records arrive."
     )
     parser.add_argument("--folder", type=Path, required=True, help="where CSV files arrive")
     parser.add_argument("--checkpoint", required=True, help="where the stream keeps its place")
+    parser.add_argument(
+        "--rules",
+        default=str(Path(__file__).with_name("weather.yaml")),
+        help="a file of rules, or a pattern of files",
+    )
+    parser.add_argument("--url", help="the deliverer's intake [PILLION_URL, or port 8288 here]")
     parser.add_argument("--fill", action="store_true", help="put the weather of 2013 there first")
     parser.add_argument("--stop-when-read", action="store_true", help="end once all is published")
     arguments = parser.parse_args()
     if arguments.fill:
         fill(arguments.folder)
-    spark = SparkSession.builder.appName("weather-stream").getOrCreate()
+    builder = SparkSession.builder.appName("weather-stream")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     files = spark.readStream.option("maxFilesPerTrigger", 1)
     weather = files.csv(str(arguments.folder), schema=records_schema(), header=True, nullValue="NA")
-    writer = publish(
-        dangerous(weather),
+    writer = raise_alerts(
+        weather,
+        Rule.load(arguments.rules),
         source=SOURCE,
-        identity=["origin", "time_hour"],
-        properties=properties(),
+        url=arguments.url,
         # The volume beside an executor is gone with its pod, so a batch ends when it is delivered.
         options={"flushLevel": "delivered"},
+        # These records are years old.
+        replay=True,
     )
+    assert isinstance(writer, DataStreamWriter)
     writer = writer.option("checkpointLocation", arguments.checkpoint)
     if arguments.stop_when_read:
         writer = writer.trigger(availableNow=True)

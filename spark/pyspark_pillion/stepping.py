@@ -152,7 +152,7 @@ class Processor(StatefulProcessor):
     ) -> Iterator[Row]:
         """Take the readings of a key that a micro-batch has. Raises StateError."""
         taken = ((key[0], row[_AT], row[LEVELS], row[TEXTS]) for row in rows)
-        yield from self._stepped(key[0], taken, timerValues)
+        yield from self._stepped(key[0], taken, timerValues.getCurrentWatermarkInMs())
 
     def handleExpiredTimer(
         self,
@@ -161,16 +161,21 @@ class Processor(StatefulProcessor):
         expiredTimerInfo: Any,
     ) -> Iterator[Row]:
         """Take what is due. Raises StateError."""
-        yield from self._stepped(key[0], iter(()), timerValues)
+        # Spark deletes this timer itself.
+        expired = expiredTimerInfo.getExpiryTimeInMs()
+        watermark = timerValues.getCurrentWatermarkInMs()
+        yield from self._stepped(key[0], iter(()), watermark, expired=expired)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _stepped(self, text: str, rows: Iterator[_Judged], timer_values: Any) -> Iterator[Row]:
+    def _stepped(
+        self, text: str, rows: Iterator[_Judged], watermark: int, *, expired: int | None = None
+    ) -> Iterator[Row]:
         place = Place.of(text)
         rule_set = self._rules.of(place.group)
-        watermark = timer_values.getCurrentWatermarkInMs() * _MILLISECOND
-        state, timer = (self._state.get() if self._state.exists() else None) or (None, None)
+        watermark *= _MILLISECOND
+        state, timer = self._state.get() or (None, None)
         readings = self._rules.readings(place.group, rows)
         due: int | None = None
         for part in _in_parts(readings):
@@ -180,9 +185,13 @@ class Processor(StatefulProcessor):
                 due = min(due, watermark + _LOOK)
             yield from (Row(**_values(one)) for one in made.transitions)
         # Spark's timers have milliseconds, and none may be early.
-        self._keep(state, timer, None if due is None else -(-due // _MILLISECOND))
+        self._keep(
+            state,
+            before=None if timer == expired else timer,
+            timer=None if due is None else -(-due // _MILLISECOND),
+        )
 
-    def _keep(self, state: bytes | None, before: int | None, timer: int | None) -> None:
+    def _keep(self, state: bytes | None, *, before: int | None, timer: int | None) -> None:
         if before is not None and before != timer:
             self._handle.deleteTimer(before)
         if state is None:

@@ -57,6 +57,8 @@ SPARK = Recipe(
         "LICENSE",
         "README.md",
         "pyproject.toml",
+        "cim",
+        "rules",
         "spark",
     ),
 )
@@ -68,7 +70,11 @@ PYWBEM_LISTENER = Recipe(
 WEATHER = Recipe(
     repository="localhost/pillion-weather",
     dockerfile="examples/spark-on-kubernetes/Dockerfile",
-    sources=("examples/spark-on-kubernetes/weather_stream.py", "examples/spark-weather"),
+    sources=(
+        "examples/rules/weather.yaml",
+        "examples/spark-on-kubernetes/weather_stream.py",
+        "examples/spark-weather",
+    ),
     on=("SPARK", SPARK),
 )
 RECIPES: dict[str, Recipe] = {

@@ -18,7 +18,7 @@ from support.house import ROOT
 REMEDY = "run tools/lock-images"
 LOCKS = {
     "images/deliverer/requirements.txt": ("sidecar", "cli", "operator", "protocols", "otel"),
-    "images/spark/requirements.txt": ("spark", "otel"),
+    "images/spark/requirements.txt": ("spark-rules", "otel"),
 }
 OTHERS = {
     "images/build-requirements.txt": ("pip", "hatchling", "setuptools", "wheel"),
