@@ -62,6 +62,6 @@ def _lines(answer: TrialAnswer, output: Output) -> list[str]:
     first, *more = wrapped(f"{text}: {told}" if told else text, output.width)
     lines = [output.paint(first, Style.GREEN if is_success else Style.ALARM), *more]
     if answer.cause is not None:
-        do = remedy(answer.cause)
+        do = remedy(answer.cause, answer.detail, has_credentials=answer.credentials)
         lines += wrapped(f"cause {answer.cause}" + (f": {do}" if do else ""), output.width)
     return [*lines, *wrapped(f"{answer.protocol}, {answer.identifier}", output.width)]

@@ -25,6 +25,8 @@ logger = logging.getLogger("pillion.diagnosis")
 FILTER_NAME = "pillion-test"
 CLASS_NAME = "CIM_AlertIndication"
 DESCRIPTION = "A test of this destination by pillion test: nothing has happened."
+#: Proxy Authentication Required.
+_OF_A_PROXY = 407
 BUSY = "other destinations need the connection; try again"
 
 
@@ -123,6 +125,7 @@ async def try_destination(
         cause=None if outcome.preempted else outcome.failure_cause,
         detail=BUSY if outcome.preempted else outcome.detail,
         status=outcome.status,
+        credentials=None if outcome.status == _OF_A_PROXY else destination.credentials is not None,
         seconds=round(seconds, 6),
     )
 
