@@ -188,7 +188,9 @@ def check_queue(queue: QueueStatus, *, now: float) -> Finding:
     since = "" if one.since is None else f" for {brief(one.since)}"
     loss = "" if one.loss is None else f"; the first loss is due in {brief(one.loss)}"
     last = queue.last_result
-    do = do.replace("NAME", queue.name) or remedy(None if last is None else last.cause)
+    if not do and last is not None:
+        do = remedy(last.cause, last.detail)
+    do = do.replace("NAME", queue.name)
     text = f"{one.state}{since}: {one.why_and_lost}; {depth}{loss}"
     return told(check, text, do or f"`pillion test {queue.name}` shows why")
 

@@ -162,7 +162,7 @@ def _lost(queue: QueueStatus, now: float) -> str:
 def _result(queue: QueueStatus) -> str:
     last = queue.last_result
     if last is None:
-        return "its attempts fail"
+        return "its attempts fail; the next one shows the cause"
     if last.cause is not None:
         return f"{last.cause}: {last.detail}" if last.detail else last.cause
     if last.result == "error" and last.detail:

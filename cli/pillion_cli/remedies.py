@@ -20,7 +20,15 @@ _REMEDIES = {
 }
 
 
-def remedy(cause: str | None) -> str:
+_OTHER_NAME = "issue the certificate for the host, or write a name that it holds as tls.serverName"
+_NO_CREDENTIALS = "the destination has no credentials: add spec.credentials, with a Secret"
+
+
+def remedy(cause: str | None, detail: str = "", *, has_credentials: bool | None = None) -> str:
     """Return what to do; empty for no cause, or one of a later version."""
+    if cause == FailureCause.CERTIFICATE and "subjectAltName" in detail:
+        return _OTHER_NAME
+    if cause == FailureCause.CREDENTIALS and has_credentials is False:
+        return _NO_CREDENTIALS
     known = [one for one in _REMEDIES if one == cause]
     return _REMEDIES[known[0]] if known else ""

@@ -92,8 +92,10 @@ class Ways:
             with context.wrap_socket(connection, server_hostname=name) as wrapped:
                 version, certificate = wrapped.version(), wrapped.getpeercert() or {}
         except ssl.SSLCertVerificationError as error:
-            text = f"{took}; the certificate is not accepted here: {error.verify_message}"
-            return problem(check, text, _CERTIFICATE)
+            why = error.verify_message.removesuffix(".")
+            text = f"{took}; the certificate is not accepted here: {why}"
+            other_name = error.verify_code in _OTHER_NAMES
+            return problem(check, text, _OTHER_NAME if other_name else _CERTIFICATE)
         except (OSError, ValueError) as error:
             text = f"{took}; the TLS handshake fails: {_why(error)}"
             if endpoint.client_certificate:
@@ -123,6 +125,9 @@ _TEST = "; `pillion test DESTINATION` tries it from the deliverer"
 _NAME = f"correct the host name, or the name server{_TEST}"
 _CONNECTION = f"start the listener, or check the network{_TEST}"
 _CERTIFICATE = f"renew it, or name its authority in tls.caSecretRef{_TEST}"
+_OTHER_NAME = f"issue it for the host, or write a name that it holds as tls.serverName{_TEST}"
+#: OpenSSL's codes of another host name, and of another IP address.
+_OTHER_NAMES = (62, 64)
 _NO_CLIENT_CERTIFICATE = (
     f"the listener may require the deliverer's certificate, which this command does not have{_TEST}"
 )

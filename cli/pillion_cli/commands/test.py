@@ -19,9 +19,10 @@ the cause, the answer of the listener and the seconds, with the connection.
 The test goes past the queue: it is no delivery of any subscription, waits behind no indication and
 delays none, is not tried again, and counts in no queue and no history. A destination that is
 suspended, held or failing is tested, too, and stays so. The listener gets a CIM_AlertIndication of
-severity 2 (Information) without a sequence number; its IndicationIdentifier begins with
-pillion-test-, and its filter is pillion-test. A destination that a gateway delivers for is tested
-at the gateway.
+severity 2 (Information); its IndicationIdentifier begins with pillion-test-, and its filter is
+pillion-test. It repeats the sequence number before the first pending one, so that the order of the
+deliveries does not change: a listener that orders by numbers answers it, and may drop it as a
+repeat. A destination that a gateway delivers for is tested at the gateway.
 
 It waits as long as the destination's timeoutSeconds.
 
@@ -61,6 +62,6 @@ def _lines(answer: TrialAnswer, output: Output) -> list[str]:
     first, *more = wrapped(f"{text}: {told}" if told else text, output.width)
     lines = [output.paint(first, Style.GREEN if is_success else Style.ALARM), *more]
     if answer.cause is not None:
-        do = remedy(answer.cause)
+        do = remedy(answer.cause, answer.detail, has_credentials=answer.credentials)
         lines += wrapped(f"cause {answer.cause}" + (f": {do}" if do else ""), output.width)
     return [*lines, *wrapped(f"{answer.protocol}, {answer.identifier}", output.width)]

@@ -147,7 +147,7 @@ async function outcomes(base, query) {
 
 const resultOf = (last) => last
   ? joined(": ", last.cause ?? (last.result === "error" ? "" : last.result), last.detail) || last.result
-  : "its attempts fail";
+  : "its attempts fail; the next one shows the cause";
 
 const ratesOf = (queue) => queue.acceptedPerSecond == null || queue.deliveredPerSecond == null ? ""
   : `${rate(queue.acceptedPerSecond)} a second arrive, ${rate(queue.deliveredPerSecond)} are delivered`;

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pillion_sidecar.config.schema.destination import HoldCause
 from pillion_sidecar.config.schema.response_policy import REFUSALS
 from pillion_sidecar.delivery.entries import QueueEntry
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, FailureCause, Hold
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import QueueState
 
@@ -24,6 +24,8 @@ FLAPPING_SECONDS = 60.0
 #: Attempts remembered for ``pillion queues NAME``.
 REMEMBERED_ATTEMPTS = 20
 _CAUSES = frozenset(HoldCause)
+_RESULTS = frozenset(DeliveryResult)
+_FAILURE_CAUSES = frozenset(FailureCause)
 
 
 class Attempted(NamedTuple):
@@ -357,6 +359,31 @@ class QueueStatistics:
             self.last_success_at = now
         identifier = entry.indication.identifier
         self._recent.append((at, identifier, number, entry.attempts + 1, outcome, seconds))
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether this run has finished an attempt."""
+        return any(self.attempts.values())
+
+    @property
+    def last_failure(self) -> tuple[str, str, str, int | None] | None:
+        """Return the last outcome for ``QueueState``, if it is a failure."""
+        last = self.last_outcome
+        cause = None if last is None else last.failure_cause
+        if last is None or cause is None:
+            return None
+        return last.result.value, cause.value, last.detail, last.status
+
+    def restore(self, state: QueueState) -> None:
+        """Show the last failure of the previous run until this run's first attempt."""
+        if state.last_failure is None:
+            return
+        result, cause, detail, status = state.last_failure
+        # A later version may know others.
+        if result in _RESULTS and cause in _FAILURE_CAUSES:
+            self.last_outcome = DeliveryOutcome(
+                DeliveryResult(result), detail, status=status, cause=FailureCause(cause)
+            )
 
     @property
     def recent(self) -> list[AttemptRecord]:

@@ -71,8 +71,7 @@ class DestinationQueue:
         """``created_at`` is in seconds since the epoch, ``index`` the journal's."""
         self.handler, self.sequence = handler, sequence
         self.created_at, self.index = created_at, index
-        self.durability = durability
-        self.waiting = waiting
+        self.durability, self.waiting = durability, waiting
         #: Places of accepted indications that are not on disk yet, or held (S1.5).
         self.reserved = 0
         #: Those that members of incomplete groups hold (S1.5), in total and by source and group:
@@ -597,4 +596,5 @@ class DestinationQueue:
             troubled_since=shifted(health.troubled_since, offset),
             hold=None if hold is None else (hold.cause.value, hold.message, hold.since + offset),
             dead_letter=self.destination.left_to,
+            last_failure=None if health.failing_since is None else self.statistics.last_failure,
         )

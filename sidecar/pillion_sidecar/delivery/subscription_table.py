@@ -376,4 +376,4 @@ def _is_tried(queue: DestinationQueue) -> bool:
         return False
     if queue.destination.fault is not None:
         return True
-    return bool(queue.depth) and queue.statistics.last_outcome is not None
+    return bool(queue.depth) and queue.statistics.is_tried

@@ -285,6 +285,7 @@ class DestinationTable:
             queue.pace.empty(self._clock.monotonic())
         if state is not None:
             queue.gaps.restore(state.gaps)
+            queue.statistics.restore(state)
             queue.health.restore(
                 state,
                 offset=self._journal.offset,

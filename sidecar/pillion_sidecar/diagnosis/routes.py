@@ -24,7 +24,7 @@ from pillion_sidecar.diagnosis.status import (
     endpoint_page,
     history_status,
 )
-from pillion_sidecar.diagnosis.trial import try_destination
+from pillion_sidecar.diagnosis.trial import trial_sequence, try_destination
 from pillion_sidecar.http_errors import ParameterError
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.decoding import LineError
@@ -160,6 +160,7 @@ class _Routes:
         with self._tests.one(), ended_with_client(request):
             answer = await try_destination(
                 destination,
+                sequence=trial_sequence(self._delivery.queue(name)),
                 create_handler=self._diagnosis.create_handler,
                 clock=self._clock,
             )

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +14,9 @@ from pillion_cim.datetimes import CIMDateTime
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
+from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.protocols.snmp import PROTOCOL as SNMP
 from pillion_sidecar.wire.diagnosis import TrialAnswer
 
 logger = logging.getLogger("pillion.diagnosis")
@@ -22,6 +25,8 @@ logger = logging.getLogger("pillion.diagnosis")
 FILTER_NAME = "pillion-test"
 CLASS_NAME = "CIM_AlertIndication"
 DESCRIPTION = "A test of this destination by pillion test: nothing has happened."
+#: Proxy Authentication Required.
+_OF_A_PROXY = 407
 BUSY = "other destinations need the connection; try again"
 
 
@@ -47,9 +52,41 @@ def trial_indication(identifier: str, *, destination: str, clock: Clock) -> Indi
     )
 
 
+class TrialSequence(NamedTuple):
+    context: str
+    number: int
+
+
+def trial_sequence(queue: DestinationQueue | None) -> TrialSequence | None:
+    """Return the sequence identifier of a test: that of the entry before the first pending one.
+
+    A listener that orders by sequence (SBLIM, ``pillion listen``) forgets the context at an
+    indication without an identifier, and then drops all that follow in it as late. A number of a
+    pending entry, or a later one, would take the place of a delivery. The number before the first
+    pending one changes nothing: the listener has had it, or it fills the end of a gap, or it is the
+    first of its sender, and the next number is expected.
+    """
+    if queue is None or queue.sequence_context is None:
+        return None
+    number = queue.lowest_number - queue.sequence.base - 1
+    if number < 0 and not _may_know_the_context(queue):
+        # A new context is expected to begin with 0 after an indication without an identifier.
+        return None
+    return TrialSequence(queue.sequence_context, number)
+
+
+def _may_know_the_context(queue: DestinationQueue) -> bool:
+    """Whether the listener may have received number 0, though no attempt has succeeded."""
+    # SNMP numbers are unsigned, and no manager puts traps in order.
+    if queue.protocol == SNMP.name:
+        return False
+    return bool(queue.in_flight or queue.waiting.tried(in_order=False))
+
+
 async def try_destination(
     destination: ListenerDestination,
     *,
+    sequence: TrialSequence | None,
     create_handler: Callable[[ListenerDestination], Handler],
     clock: Clock,
 ) -> TrialAnswer:
@@ -58,9 +95,8 @@ async def try_destination(
     delivery = Delivery(
         indication=trial_indication(identifier, destination=destination.name, clock=clock),
         filter_name=FILTER_NAME,
-        # A number would take the place of a delivery in the listener's sequence.
-        sequence_context=None,
-        sequence_number=None,
+        sequence_context=None if sequence is None else sequence.context,
+        sequence_number=None if sequence is None else sequence.number,
         attempt=1,
         correlated=False,
     )
@@ -89,6 +125,7 @@ async def try_destination(
         cause=None if outcome.preempted else outcome.failure_cause,
         detail=BUSY if outcome.preempted else outcome.detail,
         status=outcome.status,
+        credentials=None if outcome.status == _OF_A_PROXY else destination.credentials is not None,
         seconds=round(seconds, 6),
     )
 

@@ -84,6 +84,9 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     #: The destination that gets what it holds when it is removed; None: none. Earlier versions
     #: omit and ignore it.
     dead_letter: str | None = None
+    #: While it fails: result, cause, detail and HTTP status of the last attempt. Earlier versions
+    #: omit and ignore it.
+    last_failure: tuple[str, str, str, int | None] | None = None
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -96,6 +96,9 @@ class TrialAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     detail: str = ""
     #: HTTP status of the answer.
     status: int | None = None
+    #: Whether the destination sends credentials to the listener; None: not known, since the proxy
+    #: has answered, or an earlier version.
+    credentials: bool | None = None
     #: From the begin to the answer, with the connection.
     seconds: float
 

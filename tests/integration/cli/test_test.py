@@ -14,9 +14,11 @@ from pillion_cli.remedies import remedy
 from pillion_sidecar.delivery.handler import FailureCause
 from support.in_terminal import in_terminal
 from support.listening import Listening, listening
-from support.resources import write
+from support.resources import JSON, secret, write
 from support.running import listener, resources
 from support.sidecar import Sidecar, sidecar
+
+WITH_CREDENTIALS: JSON = {"credentials": {"bearer": {"secretRef": {"name": "token"}}}}
 
 
 @pytest_asyncio.fixture
@@ -87,6 +89,21 @@ async def test_a_failure_has_its_cause_and_what_to_do(
     document = json.loads(capsys.readouterr().out)
     assert (document["destination"], document["cause"]) == (name, cause)
     assert document["identifier"].startswith("pillion-test-")
+
+
+@pytest.mark.parametrize(
+    ("spec", "do"),
+    [({}, "add spec.credentials"), (WITH_CREDENTIALS, "correct the Secret")],
+)
+async def test_refused_credentials_are_corrected_or_added(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: JSON, do: str
+) -> None:
+    async with listening(status=401) as closed:
+        ops = listener("ops", closed.url, **spec)
+        folder = write(tmp_path, *resources(ops), secret("token", {"token": "t0ken-of-ops"}))
+        async with sidecar(folder) as process:
+            assert await run(process, "ops") == Exit.FAILED
+    assert do in capsys.readouterr().out
 
 
 def test_each_cause_has_a_remedy() -> None:

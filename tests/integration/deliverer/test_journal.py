@@ -167,6 +167,20 @@ async def test_a_lifetime_counts_over_the_restart(
     assert ops.identifiers == []
 
 
+async def test_why_it_fails_is_shown_after_kill_9(config: Path, journal: Path) -> None:
+    async with listening(status=503) as ops:
+        async with running(config, *resources(listener("ops", ops.url)), journal=journal) as run:
+            await failing(run, 2)
+            before = (await run.get("/v1/queues/ops")).document
+            await run.kill()
+        async with running(config, journal=journal, time=later(run.time, 1)) as again:
+            after = (await again.get("/v1/queues/ops")).document
+    assert after["attempts"] == []
+    assert after["lastResult"] == before["lastResult"]
+    assert after["lastResult"]["cause"] == "status"
+    assert after["failingSince"] == before["failingSince"]
+
+
 async def test_a_restart_after_a_restart_loses_nothing_either(config: Path, journal: Path) -> None:
     async with listening(status=503) as ops:
         documents = resources(identifying("ops", ops.url))

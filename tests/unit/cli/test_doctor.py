@@ -171,6 +171,16 @@ def test_each_queue_in_trouble_has_what_to_do(queue: Any, level: Level, remedy: 
     assert bool(found.remedy) == (level is not Level.OK)
 
 
+@pytest.mark.parametrize(
+    ("why", "do"),
+    [("certificate has expired", "renew"), ("its subjectAltName must hold", "tls.serverName")],
+)
+def test_a_certificate_for_another_name_has_a_remedy_of_its_own(why: str, do: str) -> None:
+    found = check_queue(failing(cause="certificate", detail=why), now=NOW)
+    assert do in found.remedy
+    assert f"{why}; 0 pending" in found.text
+
+
 # ---------------------------------------------------------------------- lines
 
 FINDINGS = [
@@ -255,21 +265,24 @@ def test_the_days_of_a_certificate_are_told(authority: trustme.CA, days: int, le
 
 
 @pytest.mark.parametrize(
-    ("changes", "level", "text"),
+    ("changes", "level", "text", "do"),
     [
-        ({}, Level.PROBLEM, "the certificate is not accepted here"),
-        ({"server_name": "other.example"}, Level.PROBLEM, "the certificate is not accepted here"),
-        ({"verify": False}, Level.WARNING, "is not verified (tls.insecureSkipVerify)"),
+        ({}, Level.PROBLEM, "the certificate is not accepted here", "tls.caSecretRef"),
+        ({"server_name": "other.example"}, Level.PROBLEM, "for 'other.example'", "tls.serverName"),
+        ({"server_name": "10.1.2.3"}, Level.PROBLEM, "for '10.1.2.3'", "tls.serverName"),
+        ({"verify": False}, Level.WARNING, "(tls.insecureSkipVerify)", "tls.caSecretRef"),
     ],
 )
 def test_a_certificate_that_is_not_trusted(
-    authority: trustme.CA, changes: dict[str, Any], level: Level, text: str
+    authority: trustme.CA, changes: dict[str, Any], level: Level, text: str, do: str
 ) -> None:
     ca = trusting(authority) if "server_name" in changes else None
     with listening(serving(authority)) as port:
         found = way(to(port, tls="tls", ca=ca, **changes))
     assert found.level is level
     assert text in found.text
+    assert not found.text.endswith(".")
+    assert do in found.remedy
 
 
 def test_a_listener_without_tls_and_wrong_authorities_are_problems() -> None:

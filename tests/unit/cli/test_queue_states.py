@@ -31,7 +31,11 @@ def found(queue: QueueStatus) -> Judged:
         (failing(last_result=FATAL), State.FAILING, "fatal-error: no such host"),
         (failing(cause="status"), State.FAILING, "status: HTTP 503"),
         (failing(cause="timeout", detail=""), State.FAILING, "timeout"),
-        (failing(last_result=None), State.FAILING, "its attempts fail"),
+        (
+            failing(last_result=None),
+            State.FAILING,
+            "its attempts fail; the next one shows the cause",
+        ),
         (
             failing(**TRIED),
             State.FAILING,

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.destination import Ordering, RemovalPolicy
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, FailureCause
 from pillion_sidecar.indication import DiscardReason, Indication, Target
 from pillion_sidecar.journal.ports import (
     Place,
@@ -568,6 +569,50 @@ def test_attempts_and_the_retry_interval_live_over_a_restart(deliverer, journal)
     assert [attempt.attempt for attempt in again.handlers["ops"].attempts] == [3]
     again.advance(31)
     assert again.settlements.of("a") == [("ops", DiscardReason.ATTEMPTS_EXCEEDED)]
+
+
+def test_why_it_fails_is_known_after_a_restart(deliverer, journal):
+    refused = DeliveryOutcome(
+        DeliveryResult.ERROR, "connection refused", cause=FailureCause.REFUSED
+    )
+    deliverer.answer = refused
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    journal.commit()
+    deliverer.run()
+    for _ in range(2):
+        again = restarted(journal, time=deliverer.time)
+        again.apply([destination("ops")])
+        queue = again.queue("ops")
+        assert queue.health.failing_since is not None
+        assert queue.statistics.last_outcome == refused
+        # This run has not tried it yet.
+        assert not queue.statistics.is_tried
+        journal.note(queue.state(offset=journal.offset))
+    settle_loads(again, journal)
+    again.advance(31)
+    settle_loads(again, journal)
+    assert again.settlements.of("a") == [("ops", None)]
+    recovered = journal.states[queue.index]
+    assert (recovered.failing_since, recovered.last_failure) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "failure", [None, ("exploded", "refused", "", None), ("error", "of-a-later-version", "", None)]
+)
+def test_a_failure_of_another_version_is_unknown_after_a_restart(deliverer, journal, failure):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    journal.commit()
+    deliverer.run()
+    noted = journal.states[deliverer.queue("ops").index]
+    journal.note(replace(noted, last_failure=failure))
+    again = restarted(journal, time=deliverer.time)
+    again.apply([destination("ops")])
+    queue = again.queue("ops")
+    assert queue.health.failing_since is not None
+    assert queue.statistics.last_outcome is None
 
 
 def test_attempts_live_over_a_restart_that_ends_before_anything_is_read_back(deliverer, journal):

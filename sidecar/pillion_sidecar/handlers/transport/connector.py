@@ -33,8 +33,9 @@ from pillion_sidecar.handlers.transport.wire import DatagramWire, RequestWire
 
 # The attempt's deadline cancels the handshake before this.
 _NEVER = 86_400.0
-# OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH; Python has no name for it.
-_OTHER_NAME = 62
+# OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH; Python has no names for
+# them.
+_OTHER_NAMES = (62, 64)
 #: OpenSSL's text before the expected name.
 _NOT_VALID_FOR = ", certificate is not valid for"
 #: Replaces a host that is not shown.
@@ -360,8 +361,9 @@ def _explain(error: OSError, where: str, *, name_advice: str, discreet: bool) ->
     what = _describe(error, where)
     if discreet:
         what = what.partition(_NOT_VALID_FOR)[0]
-    other_name = getattr(error, "verify_code", None) == _OTHER_NAME
-    return f"{what.removesuffix('.')}; {name_advice}" if other_name else what
+    other_name = getattr(error, "verify_code", None) in _OTHER_NAMES
+    what = what.removesuffix(".")
+    return f"{what}; {name_advice}" if other_name else what
 
 
 def _describe(error: OSError, where: str) -> str:
