@@ -5,6 +5,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,15 @@ from cluster.story_fixtures import in_namespace, restricted_namespace
 from pillion_testbed.kubectl import Kubectl
 from pillion_testbed.report import Report
 from pillion_testbed.rest import wait_until
-from support.weather import ALERTS, MAJOR_ALERTS
+from pyspark_pillion.rules import Rule, indications, transitions
+from support.spark import start_spark
+from support.weather import ALERTS, MAJOR_ALERTS, weather_job
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 ALERTS_JOB = "local:///opt/pillion/jobs/weather_alerts.py"
 STREAM_JOB = "local:///opt/pillion/jobs/weather_stream.py"
+RULES = EXAMPLE.parent / "rules" / "weather.yaml"
 COPIES = 10
 
 
@@ -129,7 +133,26 @@ def test_what_was_published_is_not_delivered_again(
     assert flight_board(weather).summary()["received"] == before == ALERTS * COPIES
 
 
-def test_a_stream_goes_on_where_it_was_stopped(
+def alerts_of_a_batch() -> set[str]:
+    """The identifiers of the alerts that the rules of the job raise from the whole year."""
+    spark = start_spark(master="local[2]")
+    try:
+        job = weather_job()
+        weather = job.read_weather(spark, str(job.find_data()))
+        (last,) = weather.selectExpr("max(time_hour)").collect()[0]
+        rules = Rule.load(RULES)
+        # A stream has not passed its last minute.
+        until = last.astimezone(UTC) - timedelta(minutes=1)
+        found = indications(
+            transitions(weather, rules, until=until), rules, source="weather.nyc.rules"
+        )
+        lines = [json.loads(row.value) for row in found.collect()]
+    finally:
+        spark.stop()
+    return {line["properties"]["IndicationIdentifier"] for line in lines}
+
+
+def test_a_stream_of_rules_is_killed_and_raises_what_a_batch_raises(
     weather: Kubectl, weather_image: str, tmp_path: Path, report: Report
 ) -> None:
     """Its checkpoint and its files are on a claim; the batch that was cut off is told by its
@@ -140,18 +163,21 @@ def test_a_stream_goes_on_where_it_was_stopped(
         for role in ("driver", "executor")
         for what, value in (("options.claimName", "weather"), ("mount.path", "/data"))
     }
+    expected = alerts_of_a_batch()
     listener = flight_board(weather)
-    before = listener.summary()["received"]
+    known = {one.identifier for one in listener.arrivals()}
     with (
-        report.step("a stream, stopped in the middle"),
+        report.step("a stream of rules, an executor killed, then the driver"),
         submitted(
             weather, STREAM_JOB, *options, image=weather_image, folder=tmp_path, settings=claim
         ) as job,
     ):
-        listener.wait_for(before + 50, within=240)
+        listener.wait_for(len(known) + 20, within=240)
+        weather.run("delete", "pod", job.executors(1)[0], "--grace-period=0", "--force")
+        listener.wait_for(len(known) + 80, within=240)
         weather.run("delete", "pod", job.driver(), "--grace-period=5")
     stopped = listener.summary()["received"]
-    assert stopped < before + ALERTS
+    assert stopped < len(known) + len(expected)
     with (
         report.step("and resumed from its checkpoint, to the end"),
         submitted(
@@ -164,6 +190,6 @@ def test_a_stream_goes_on_where_it_was_stopped(
         ) as job,
     ):
         job.wait()
-    arrived = [one.identifier for one in listener.wait_for(before + ALERTS)]
-    assert len(arrived) == before + ALERTS
+    arrived = [one.identifier for one in listener.wait_for(len(known) + len(expected))]
     assert len(arrived) == len(set(arrived))
+    assert set(arrived) - known == expected
