@@ -211,6 +211,10 @@ const VERBS = {
 const fullName = ({ name, namespace, pod }) => joined(" at ", shown(name),
   namespace && `${shown(namespace)}/${shown(pod)}`);
 
+// Older deliverers do not give the reason.
+const firstLoss = ({ queue, loss }, where = "") =>
+  `${joined(": ", `First loss ${inTime(loss)}${where}`, shown(queue.firstLossReason))}.`;
+
 // One sentence, without a time that changes: it is read aloud when it changes.
 function headline(judged) {
   if (!judged.length) return "No destinations are configured.";
@@ -384,7 +388,7 @@ function paintOverview({ first, queues }) {
   set($("banner"), "data-state", judged[0]?.state ?? "ok");
   document.title = bad ? `${bad} in trouble – Pillion` : "Pillion";
   const losses = judged.filter((one) => one.loss !== null).sort((one, other) => one.loss - other.loss);
-  tell($("loss"), losses.length ? `First loss ${inTime(losses[0].loss)}, at ${fullName(losses[0].queue)}.` : "");
+  tell($("loss"), losses.length ? firstLoss(losses[0], `, at ${fullName(losses[0].queue)}`) : "");
   $("queues").classList.toggle("no-rates", queues.every((queue) => queue.acceptedPerSecond == null));
   paintList($("notes"), notesOf(first));
   if (isAll()) paintNamespaces(queues);
@@ -600,7 +604,7 @@ function paintDestination({ queue, trail }) {
     : joined(": ", `${judged.state === "ok" ? "No trouble" : judged.state}`, judged.why) + ".");
   set($("state"), "data-state", judged.state);
   const { loss, lost } = judged;
-  tell($("lost"), joined(" ", loss !== null && `First loss ${inTime(loss)}.`, lost && `${lost}.`));
+  tell($("lost"), joined(" ", loss !== null && firstLoss(judged), lost && `${lost}.`));
   document.title = `${shown(queue.name)} ${judged.state} – Pillion`;
   paintFacts(factsOf(judged, at));
   const slowest = Math.max(...queue.attempts.map(({ seconds }) => seconds));

@@ -139,12 +139,13 @@ def test_rates_a_slow_listener_and_the_first_loss_are_shown(
     page: Browser, api: ScriptedApi
 ) -> None:
     now = datetime.now(UTC).timestamp()
-    slow = told("warehouse", depth=42_950, first_loss_due_time=Moment(now + 7_260))
+    loss = {"first_loss_due_time": Moment(now + 7_260), "first_loss_reason": "lifetime-expired"}
+    slow = told("warehouse", depth=42_950, **loss)
     rates = {"acceptedPerSecond": 500.0, "deliveredPerSecond": 9.96}
     api.show(slow, **rates, slowSince=str(Moment(now - 300)))
     _opened(page, api)
     assert page.text("#banner") == ("warehouse is slow: 500 a second arrive, 10 are delivered.")
-    assert page.text("#loss") == "First loss in 2 h, at warehouse."
+    assert page.text("#loss") == "First loss in 2 h, at warehouse: lifetime-expired."
     (row,) = page.run(
         "return [...document.querySelectorAll(arguments[0])].map((row) =>"
         " [...row.cells].map((cell) => cell.innerText.trim()))",
@@ -211,10 +212,11 @@ def test_the_page_of_a_destination_begins_with_what_is_lost(
 ) -> None:
     now = datetime.now(UTC).timestamp()
     lost = {"last_discard_time": Moment(now - 150), "discarded": {"queue-full": 3}}
-    api.show(failing("siem", first_loss_due_time=Moment(now + 7_260), **lost))
+    due = {"first_loss_due_time": Moment(now + 7_260), "first_loss_reason": "queue-full"}
+    api.show(failing("siem", **due, **lost))
     _opened(page, api, "#/destination/siem")
     page.until("document.getElementById('lost').textContent")
-    assert page.text("#lost") == "First loss in 2 h. 3 discarded, the last 2 min ago."
+    assert page.text("#lost") == "First loss in 2 h: queue-full. 3 discarded, the last 2 min ago."
 
 
 @pytest.mark.parametrize("fragment", ["#/destination/%ff", "#/destination/nobody"])
