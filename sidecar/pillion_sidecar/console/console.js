@@ -191,6 +191,7 @@ function judge(queue, at) {
     ? `${whole(total(queue.discarded))} discarded, the last ${brief(last)} ago` : "";
   const also = joined("; ",
     unanswered >= UNANSWERED && `no answer for ${brief(unanswered)}`,
+    state === "failing" && !queue.depth && "nothing waits, so nothing is tried",
     queue.relayTo && `relay to ${queue.relayTo}`,
     queue.held && `${whole(queue.held)} held by message groups`);
   return {

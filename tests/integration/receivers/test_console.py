@@ -89,7 +89,7 @@ def _outcome(number: int, **members: Any) -> JSON:
 STATES = [
     told("a"),
     failing("b"),
-    failing("c", last_result=OutcomeStatus(result="fatal-error", detail="HTTP 400")),
+    failing("c", depth=0, last_result=OutcomeStatus(result="fatal-error", detail="HTTP 400")),
     told("d", hold=HoldStatus(cause="certificate", message="expired", since=Moment(NOW - 90))),
     told("e", pause=HoldStatus(cause="circuit-breaker", since=Moment(NOW - 90))),
     told("f", in_flight=1, last_attempt_time=Moment(NOW - 18)),
@@ -130,7 +130,10 @@ def test_its_states_and_their_order_are_those_of_the_command(
     shown = list(zip(page.texts(f"{ROWS} th"), page.texts(f"{ROWS} .state"), strict=True))
     assert shown == [(one.queue.name, str(one.state)) for one in found]
     causes = dict(zip(page.texts(f"{ROWS} th"), page.texts(f"{ROWS} td:nth-child(3)"), strict=True))
-    assert (causes["b"], causes["c"]) == ("HTTP 503", "fatal-error: HTTP 400")
+    assert (causes["b"], causes["c"]) == (
+        "HTTP 503",
+        "fatal-error: HTTP 400; nothing waits, so nothing is tried",
+    )
     assert (causes["d"], causes["e"]) == ("certificate: expired", "circuit-breaker")
     assert page.text("#banner") == "b fails: HTTP 503. 8 of 12 destinations have trouble."
 
