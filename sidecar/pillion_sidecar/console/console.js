@@ -49,6 +49,16 @@ function brief(seconds) {
   return `${left} s`;
 }
 
+// As `pillion queues` writes the time in a setting.
+function duration(seconds) {
+  const left = Math.trunc(Math.min(seconds, 9999 * 86400));
+  for (const [unit, size, below, part] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]) {
+    const rest = Math.trunc((left % size) / part);
+    if (left >= size) return joined(" ", `${Math.trunc(left / size)} ${unit}`, rest && `${rest} ${below}`);
+  }
+  return `${left} s`;
+}
+
 const whole = (number) => number.toLocaleString("en");
 
 function number(count) {
@@ -557,13 +567,11 @@ async function loadDestination(view) {
   return { queue: document, trail: view.trail };
 }
 
-const RETRY_UNITS = (seconds) => seconds >= 120 ? brief(seconds) : `${seconds} s`;
-
 function retryOf(retry) {
   if (!retry) return "";
   const times = retry.attempts === null ? "no limit of retries" : `${retry.attempts} retries`;
-  const most = retry.backoff === "Exponential" && `doubling to ${RETRY_UNITS(retry.maximumIntervalSeconds)}`;
-  return joined(", ", times, `${RETRY_UNITS(retry.intervalSeconds)} apart`, most);
+  const most = retry.backoff === "Exponential" && `doubling to ${duration(retry.maximumIntervalSeconds)}`;
+  return joined(", ", times, `${duration(retry.intervalSeconds)} apart`, most);
 }
 
 function factsOf({ queue, since: seconds, next, also }, at) {
@@ -583,7 +591,7 @@ function factsOf({ queue, since: seconds, next, also }, at) {
     Also: also,
     Protocol: shown(queue.protocol),
     Retry: retryOf(queue.retry),
-    Lifetime: queue.indicationLifetimeSeconds ? brief(queue.indicationLifetimeSeconds) : "no limit",
+    Lifetime: queue.indicationLifetimeSeconds ? duration(queue.indicationLifetimeSeconds) : "no limit",
     "Rate limit": queue.rateLimit ? `${queue.rateLimit.perSecond} a second, bursts of ${whole(queue.rateLimit.burst)}` : "",
   };
 }

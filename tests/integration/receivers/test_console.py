@@ -13,6 +13,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from pillion_cli.queue_states import judged
+from pillion_cli.units import duration
 from pillion_sidecar.wire.queues import (
     HoldStatus,
     Moment,
@@ -220,6 +221,20 @@ def test_the_page_of_a_destination_begins_with_what_is_lost(
     _opened(page, api, "#/destination/siem")
     page.until("document.getElementById('lost').textContent")
     assert page.text("#lost") == "First loss in 2 h: queue-full. 3 discarded, the last 2 min ago."
+
+
+def test_a_setting_has_the_same_duration_as_in_the_command(page: Browser, api: ScriptedApi) -> None:
+    retry = {"intervalSeconds": 90, "maximumIntervalSeconds": 300, "backoff": "Exponential"}
+    lifetime = {"indicationLifetimeSeconds": 86_400, "retry": {"attempts": None, **retry}}
+    api.show(told("siem"), **lifetime)
+    _opened(page, api, "#/destination/siem")
+    page.until("document.querySelector('#facts dd')")
+    facts = dict(zip(page.texts("#facts dt"), page.texts("#facts dd"), strict=True))
+    assert facts["Lifetime"] == "1 d"
+    assert facts["Retry"] == "no limit of retries, 1 min 30 s apart, doubling to 5 min"
+    seconds = [1, 59, 60, 3_599, 3_600, 7_500, 90_000, 86_399, 10**12]
+    shown = page.run("return arguments[0].map(duration)", seconds)
+    assert shown == [duration(one) for one in seconds]
 
 
 @pytest.mark.parametrize("fragment", ["#/destination/%ff", "#/destination/nobody"])
