@@ -57,7 +57,7 @@ def _spelling(action: argparse.Action) -> str:
 
 
 def _value_of(action: argparse.Action) -> str:
-    if action.choices is not None:
+    if action.choices is not None and action.metavar is None:
         return " or ".join(str(choice) for choice in action.choices)
     metavar = action.metavar or action.dest.upper()
     return metavar if isinstance(metavar, str) else " ".join(metavar)

@@ -20,6 +20,7 @@ _DURATION = re.compile(r"([-+.0-9]+(?:[eE][-+]?[0-9]+)?) *(ms|s|min|m|h|)")
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _AGO = re.compile(r"([0-9]{1,6})(s|min|m|h|d)")
 _LONGEST_TEXT = 32
+_LONGEST_CHOICES = 60
 
 
 class Options:
@@ -61,9 +62,15 @@ class Options:
     def choice(
         self, name: str, choices: Iterable[str], text: str, default: str | None = None
     ) -> None:
+        """Many choices are in the help alone: in the usage they would make a line of their own."""
+        known = list(map(str, choices))
+        metavar = None
+        if len(",".join(known)) > _LONGEST_CHOICES:
+            metavar = name.removeprefix("--").upper()
+            text += f": {', '.join(known)}"
         if default is not None:
             text += f" [{default}]"
-        self._to.add_argument(name, choices=list(map(str, choices)), help=text, default=default)
+        self._to.add_argument(name, choices=known, metavar=metavar, help=text, default=default)
 
     def flag(self, name: str, text: str) -> None:
         self._to.add_argument(name, action="store_true", help=text)

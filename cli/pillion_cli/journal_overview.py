@@ -24,10 +24,13 @@ class Waiting:
     pending: int = 0
     #: Journal time of the oldest acceptance.
     oldest: float = float("inf")
+    #: Greater than the number of each place.
+    above: int = 0
 
-    def add(self, accepted_at: float) -> None:
+    def add(self, accepted_at: float, number: int = 0) -> None:
         self.pending += 1
         self.oldest = min(self.oldest, accepted_at)
+        self.above = max(self.above, number + 1)
 
     def times(self) -> dict[str, Any]:
         oldest = rfc_3339(self.oldest) if self.pending else None
@@ -64,7 +67,8 @@ class Overview:
         is_live = one.is_held
         for place, state, _ in one.outcomes:
             if state is State.PENDING:
-                self.queues.setdefault(place.destination, Waiting()).add(accepted_at)
+                waiting = self.queues.setdefault(place.destination, Waiting())
+                waiting.add(accepted_at, place.number)
                 is_live = True
             elif state is State.LOST:
                 self.lost += 1
@@ -124,7 +128,10 @@ class Overview:
                 "name": self.reader.destination(index),
                 "uid": uid,
                 **waiting.times(),
-                **_state(account.states.get(index)),
+                **_state(
+                    account.states.get(index),
+                    next_number=max(account.next_number.get(index, 0), waiting.above),
+                ),
             }
 
     def _held_groups(self) -> Iterator[dict[str, Any]]:
@@ -138,7 +145,8 @@ class Overview:
             }
 
 
-def _state(state: QueueState | None) -> dict[str, Any]:
+def _state(state: QueueState | None, *, next_number: int) -> dict[str, Any]:
+    """``next_number`` is what the next start gives; the state's own is as old as the state."""
     if state is None:
         return {"nextAttemptTime": None, "failures": 0, "paused": False, "context": None}
     due = state.next_attempt_at
@@ -148,7 +156,7 @@ def _state(state: QueueState | None) -> dict[str, Any]:
         "paused": state.paused_since is not None,
         "context": {
             "epoch": state.epoch,
-            "nextSequenceNumber": state.next_number - state.base,
+            "nextSequenceNumber": next_number - state.base,
             "sent": state.sends_identifiers,
         },
     }

@@ -146,6 +146,8 @@ def _also(queue: QueueStatus, state: State, now: float, unanswered: float | None
             yield f"tried again {brief(unanswered)} ago, without an answer so far"
         elif state is State.SLOW:
             yield f"no answer for {brief(unanswered)}"
+    if state is State.FAILING and not queue.depth:
+        yield "nothing waits, so nothing is tried"
     if queue.relay_to is not None:
         yield f"relay to {queue.relay_to}"
     if queue.held:

@@ -74,7 +74,7 @@ def _cells(one: Judged, output: Output) -> tuple[Cell, ...]:
         Cell("" if one.since is None else brief(one.since)),
         *(Cell("" if one_way is None else rate(one_way)) for one_way in rates),
         Cell(one.next_attempt),
-        Cell(_in(one.loss), Style.RED),
+        Cell(_with_reason(one, _in(one.loss)), Style.RED),
         Cell(_in(one.full)),
         Cell(number(queue.in_flight)),
         Cell(number(queue.delivered)),
@@ -96,8 +96,13 @@ def _in(seconds: float | None) -> str:
 
 def _loss(one: Judged) -> str:
     if one.loses_now:
-        return "loses indications now"
-    return "" if one.loss is None else f"first loss {_in(one.loss)}"
+        return _with_reason(one, "loses indications now")
+    return "" if one.loss is None else _with_reason(one, f"first loss {_in(one.loss)}")
+
+
+def _with_reason(one: Judged, loss: str) -> str:
+    """Older deliverers do not give the reason."""
+    return ": ".join(filter(None, (loss, one.queue.first_loss_reason)))
 
 
 def _below(one: Judged, *, with_next: bool = False) -> list[Cell]:

@@ -20,6 +20,7 @@ def failing(
     return told(
         name,
         **{
+            "depth": 1,
             "failing_since": Moment(NOW - 60),
             "last_result": OutcomeStatus(result="error", cause=cause, detail=detail),
             **members,

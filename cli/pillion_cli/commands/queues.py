@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     Options(what).value("--purge NAME", "discard all pending indications of this queue")
     options = Options(parser)
     options.flag("--yes", "do not ask for confirmation")
-    options.flag("--failing", "only queues that are behind or worse")
+    options.flag("--failing", "only queues in trouble, from failing to behind")
     options.choice("--sort", ORDERS, "order of the queues [trouble; with --output json: name]")
     options.flag("--wide", "all columns, however narrow the terminal is")
     options.value(

@@ -17,8 +17,8 @@ Check, test and explain rules: YAML that says when readings raise, change, repea
 alert. RULES is a file, or a quoted pattern such as 'rules/*.yaml'.
 
 test runs the cases of the file CASES, and names every difference between the expected and the real
-transitions. With --levels each case gives the level of every reading, and no expression is
-evaluated. This version has no other way, so --levels is required.
+transitions. It needs --levels: each case gives the level of every reading, and no expression is
+evaluated. Cases with readings are for a later version.
 
 explain checks the rules, and says in plain sentences what each one does. schema prints the JSON
 schema of files of rules, for an editor.
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=list(ACTIONS), help="action")
     parser.add_argument("rules", metavar="RULES", nargs="?", help="file or pattern of rules")
     parser.add_argument("cases", metavar="CASES", nargs="?", help="file of cases, for test")
-    Options(parser).flag("--levels", "of test: the cases have the levels of readings; required")
+    Options(parser).flag("--levels", "test needs it: each case gives the level of every reading")
     add_output_argument(parser)
 
 

@@ -164,6 +164,7 @@ def _queue(
         lastAttemptTime=_moment(queue.last_attempt_time),
         nextAttemptTime=_moment(queue.next_attempt_time),
         firstLossDueTime=_moment(queue.first_loss_due_time),
+        firstLossReason=queue.first_loss_reason,
         lastDiscardTime=_moment(queue.last_discard_time),
         discarded={"all": queue.discarded} if queue.discarded else None,
         unreachable=None if away is None else _away(away),

@@ -54,6 +54,8 @@ class QueueReport:
     next_attempt_time: float | None = None
     #: When the first indication is discarded if nothing more is delivered.
     first_loss_due_time: float | None = None
+    #: Why; None from older deliverers.
+    first_loss_reason: str | None = None
     #: Indications discarded undelivered since the deliverer started, and the time of the last.
     discarded: int = 0
     last_discard_time: float | None = None
@@ -262,6 +264,7 @@ def _queue(queue: QueueStatus) -> QueueReport:
         last_attempt_time=queue.last_attempt_time,
         next_attempt_time=queue.next_attempt_time,
         first_loss_due_time=queue.first_loss_due_time,
+        first_loss_reason=queue.first_loss_reason,
         discarded=sum(queue.discarded.values()),
         last_discard_time=queue.last_discard_time,
         suspended=queue.suspended,

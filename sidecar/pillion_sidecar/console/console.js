@@ -49,6 +49,16 @@ function brief(seconds) {
   return `${left} s`;
 }
 
+// As `pillion queues` writes the time in a setting.
+function duration(seconds) {
+  const left = Math.trunc(Math.min(seconds, 9999 * 86400));
+  for (const [unit, size, below, part] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]) {
+    const rest = Math.trunc((left % size) / part);
+    if (left >= size) return joined(" ", `${Math.trunc(left / size)} ${unit}`, rest && `${rest} ${below}`);
+  }
+  return `${left} s`;
+}
+
 const whole = (number) => number.toLocaleString("en");
 
 function number(count) {
@@ -191,6 +201,7 @@ function judge(queue, at) {
     ? `${whole(total(queue.discarded))} discarded, the last ${brief(last)} ago` : "";
   const also = joined("; ",
     unanswered >= UNANSWERED && `no answer for ${brief(unanswered)}`,
+    state === "failing" && !queue.depth && "nothing waits, so nothing is tried",
     queue.relayTo && `relay to ${queue.relayTo}`,
     queue.held && `${whole(queue.held)} held by message groups`);
   return {
@@ -210,6 +221,10 @@ const VERBS = {
 // A deliverer that never answered has a row without a destination.
 const fullName = ({ name, namespace, pod }) => joined(" at ", shown(name),
   namespace && `${shown(namespace)}/${shown(pod)}`);
+
+// Older deliverers do not give the reason.
+const firstLoss = ({ queue, loss }, where = "") =>
+  `${joined(": ", `First loss ${inTime(loss)}${where}`, shown(queue.firstLossReason))}.`;
 
 // One sentence, without a time that changes: it is read aloud when it changes.
 function headline(judged) {
@@ -384,7 +399,7 @@ function paintOverview({ first, queues }) {
   set($("banner"), "data-state", judged[0]?.state ?? "ok");
   document.title = bad ? `${bad} in trouble – Pillion` : "Pillion";
   const losses = judged.filter((one) => one.loss !== null).sort((one, other) => one.loss - other.loss);
-  tell($("loss"), losses.length ? `First loss ${inTime(losses[0].loss)}, at ${fullName(losses[0].queue)}.` : "");
+  tell($("loss"), losses.length ? firstLoss(losses[0], `, at ${fullName(losses[0].queue)}`) : "");
   $("queues").classList.toggle("no-rates", queues.every((queue) => queue.acceptedPerSecond == null));
   paintList($("notes"), notesOf(first));
   if (isAll()) paintNamespaces(queues);
@@ -552,13 +567,11 @@ async function loadDestination(view) {
   return { queue: document, trail: view.trail };
 }
 
-const RETRY_UNITS = (seconds) => seconds >= 120 ? brief(seconds) : `${seconds} s`;
-
 function retryOf(retry) {
   if (!retry) return "";
   const times = retry.attempts === null ? "no limit of retries" : `${retry.attempts} retries`;
-  const most = retry.backoff === "Exponential" && `doubling to ${RETRY_UNITS(retry.maximumIntervalSeconds)}`;
-  return joined(", ", times, `${RETRY_UNITS(retry.intervalSeconds)} apart`, most);
+  const most = retry.backoff === "Exponential" && `doubling to ${duration(retry.maximumIntervalSeconds)}`;
+  return joined(", ", times, `${duration(retry.intervalSeconds)} apart`, most);
 }
 
 function factsOf({ queue, since: seconds, next, also }, at) {
@@ -578,7 +591,7 @@ function factsOf({ queue, since: seconds, next, also }, at) {
     Also: also,
     Protocol: shown(queue.protocol),
     Retry: retryOf(queue.retry),
-    Lifetime: queue.indicationLifetimeSeconds ? brief(queue.indicationLifetimeSeconds) : "no limit",
+    Lifetime: queue.indicationLifetimeSeconds ? duration(queue.indicationLifetimeSeconds) : "no limit",
     "Rate limit": queue.rateLimit ? `${queue.rateLimit.perSecond} a second, bursts of ${whole(queue.rateLimit.burst)}` : "",
   };
 }
@@ -600,7 +613,7 @@ function paintDestination({ queue, trail }) {
     : joined(": ", `${judged.state === "ok" ? "No trouble" : judged.state}`, judged.why) + ".");
   set($("state"), "data-state", judged.state);
   const { loss, lost } = judged;
-  tell($("lost"), joined(" ", loss !== null && `First loss ${inTime(loss)}.`, lost && `${lost}.`));
+  tell($("lost"), joined(" ", loss !== null && firstLoss(judged), lost && `${lost}.`));
   document.title = `${shown(queue.name)} ${judged.state} – Pillion`;
   paintFacts(factsOf(judged, at));
   const slowest = Math.max(...queue.attempts.map(({ seconds }) => seconds));

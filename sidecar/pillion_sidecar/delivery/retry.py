@@ -6,12 +6,14 @@ nothing more.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from pillion_sidecar.config.durability import interval_after, waits
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.destination import RetryPolicy
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.throughput import Rates
+from pillion_sidecar.indication import DiscardReason
 
 #: Seconds; no forecast beyond.
 HORIZON = 365 * 86_400.0
@@ -37,8 +39,13 @@ def retry_wait(
     return wait
 
 
-def first_loss_due(queue: DestinationQueue, now: float) -> float | None:
-    """Return when the first indication is discarded; None: never.
+class Loss(NamedTuple):
+    due: float
+    reason: DiscardReason
+
+
+def first_loss(queue: DestinationQueue, now: float) -> Loss | None:
+    """Return when and why the first indication is discarded; None: none is.
 
     While suspended or held, only a full queue loses anything; a pause spends no attempts. The
     journal's own bound is not included.
@@ -46,11 +53,21 @@ def first_loss_due(queue: DestinationQueue, now: float) -> float | None:
     oldest, pauses = queue.oldest_accepted_at, queue.health.pauses
     if oldest is None:
         return None
-    due = _loss_by_full_queue(queue, now)
+    losses = [_loss(_loss_by_full_queue(queue, now), DiscardReason.QUEUE_FULL)]
     if pauses.began is None:
         ends = _loss_by_lifetime(queue, oldest, now) if queue.lifetime else None
-        due = earliest((due, ends, _loss_by_attempts(queue, now)))
-    return None if due is None else max(now, due)
+        losses += [_loss(ends, DiscardReason.LIFETIME_EXPIRED), *_losses_by_attempts(queue, now)]
+    loss = min(filter(None, losses), key=lambda loss: loss.due, default=None)
+    return None if loss is None else loss._replace(due=max(now, loss.due))
+
+
+def first_loss_due(queue: DestinationQueue, now: float) -> float | None:
+    loss = first_loss(queue, now)
+    return None if loss is None else loss.due
+
+
+def _loss(due: float | None, reason: DiscardReason) -> Loss | None:
+    return None if due is None else Loss(due, reason)
 
 
 def slow_since(queue: DestinationQueue) -> float | None:
@@ -130,23 +147,22 @@ def _evicts_at(queue: DestinationQueue, now: float) -> float | None:
     return _next_attempt_at(queue, now)
 
 
-def _loss_by_attempts(queue: DestinationQueue, now: float) -> float | None:
-    """When the attempts of the first entries end, while the listener fails."""
+def _losses_by_attempts(queue: DestinationQueue, now: float) -> Iterable[Loss | None]:
+    """When the attempts of each of the first entries end, while the listener fails."""
     health = queue.health
     if health.failing_since is None or health.hold is not None:
-        return None
+        return
     first = queue.waiting.first()
-    entries = queue.in_flight if first is None else [*queue.in_flight, first]
-    return earliest(
-        last_attempt_at(
+    for entry in queue.in_flight if first is None else [*queue.in_flight, first]:
+        due = last_attempt_at(
             queue.retry,
             made=entry.attempts,
             failures=health.failures,
             next_attempt_at=_next_attempt_at(queue, now),
             refusals_left=health.discards_after - entry.refusals if entry.refusals else None,
         )
-        for entry in entries
-    )
+        refused = entry.refusals > 0
+        yield _loss(due, DiscardReason.FATAL_ERROR if refused else DiscardReason.ATTEMPTS_EXCEEDED)
 
 
 def next_attempt_at(queue: DestinationQueue, now: float) -> float | None:
@@ -205,7 +221,3 @@ def full_at(*, room: int, depth: int, age: float, now: float) -> float | None:
         return None
     wait = room * max(age, SHORTEST_AGE) / depth
     return now + wait if wait <= HORIZON else None
-
-
-def earliest(times: Iterable[float | None]) -> float | None:
-    return min((time for time in times if time is not None), default=None)

@@ -25,7 +25,7 @@ from pillion_sidecar.delivery.health import AttemptRecord
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.redrive import Redriver
 from pillion_sidecar.delivery.retry import (
-    first_loss_due,
+    first_loss,
     full_due,
     limited_until,
     next_attempt_at,
@@ -363,6 +363,7 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
     health, statistics = queue.health, queue.statistics
     accepted_at = queue.oldest_accepted_at
     rates = queue.throughput.rates(now)
+    loss = first_loss(queue, now)
     return QueueStatus(
         name=queue.name,
         uid=queue.uid,
@@ -396,7 +397,8 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
         full_time=_moment(full_due(queue, now), epoch),
         next_attempt_time=_moment(next_attempt_at(queue, now), epoch),
         rate_limit=_rate_limit(queue, now),
-        first_loss_due_time=_moment(first_loss_due(queue, now), epoch),
+        first_loss_due_time=None if loss is None else _moment(loss.due, epoch),
+        first_loss_reason=None if loss is None else loss.reason.value,
         sequence_context=queue.sequence_context,
         next_sequence_number=queue.next_sequence_number,
     )

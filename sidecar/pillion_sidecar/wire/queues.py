@@ -120,6 +120,8 @@ class QueueStatus(_Record, kw_only=True, frozen=True):
     #: None: no limit, and from older deliverers.
     rate_limit: RateLimitStatus | None = None
     first_loss_due_time: Moment | None = None
+    #: A ``DiscardReason``; None: none is due, and from older deliverers.
+    first_loss_reason: _Cause | None = None
     sequence_context: str | None = None
     next_sequence_number: int | None = None
 

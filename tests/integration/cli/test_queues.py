@@ -93,7 +93,15 @@ async def test_the_table_shows_every_queue(run: Run, capsys: pytest.CaptureFixtu
     (line,) = [line for line in shown.splitlines() if line.startswith("siem")]
     assert re.split("  +", line) == [
         *("siem", "failing", "1,200 / 10,000", "3 min", "3 min", "0.0", "0.0", "in 30 s"),
-        *("in 3 h", "in 24 min", "0", "35", "17", "4,000", "status: connection [refused]\\u001b"),
+        *(
+            "in 3 h: lifetime-expired",
+            "in 24 min",
+            "0",
+            "35",
+            "17",
+            "4,000",
+            "status: connection [refused]\\u001b",
+        ),
     ]
     assert shown.count("z-") == 1500
     head = "1 of 1,501 destinations has trouble; the first loss is due in 3 h, at siem"

@@ -13,6 +13,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from pillion_cli.queue_states import judged
+from pillion_cli.units import duration
 from pillion_sidecar.wire.queues import (
     HoldStatus,
     Moment,
@@ -89,7 +90,7 @@ def _outcome(number: int, **members: Any) -> JSON:
 STATES = [
     told("a"),
     failing("b"),
-    failing("c", last_result=OutcomeStatus(result="fatal-error", detail="HTTP 400")),
+    failing("c", depth=0, last_result=OutcomeStatus(result="fatal-error", detail="HTTP 400")),
     told("d", hold=HoldStatus(cause="certificate", message="expired", since=Moment(NOW - 90))),
     told("e", pause=HoldStatus(cause="circuit-breaker", since=Moment(NOW - 90))),
     told("f", in_flight=1, last_attempt_time=Moment(NOW - 18)),
@@ -130,7 +131,10 @@ def test_its_states_and_their_order_are_those_of_the_command(
     shown = list(zip(page.texts(f"{ROWS} th"), page.texts(f"{ROWS} .state"), strict=True))
     assert shown == [(one.queue.name, str(one.state)) for one in found]
     causes = dict(zip(page.texts(f"{ROWS} th"), page.texts(f"{ROWS} td:nth-child(3)"), strict=True))
-    assert (causes["b"], causes["c"]) == ("HTTP 503", "fatal-error: HTTP 400")
+    assert (causes["b"], causes["c"]) == (
+        "HTTP 503",
+        "fatal-error: HTTP 400; nothing waits, so nothing is tried",
+    )
     assert (causes["d"], causes["e"]) == ("certificate: expired", "circuit-breaker")
     assert page.text("#banner") == "b fails: HTTP 503. 8 of 12 destinations have trouble."
 
@@ -139,12 +143,13 @@ def test_rates_a_slow_listener_and_the_first_loss_are_shown(
     page: Browser, api: ScriptedApi
 ) -> None:
     now = datetime.now(UTC).timestamp()
-    slow = told("warehouse", depth=42_950, first_loss_due_time=Moment(now + 7_260))
+    loss = {"first_loss_due_time": Moment(now + 7_260), "first_loss_reason": "lifetime-expired"}
+    slow = told("warehouse", depth=42_950, **loss)
     rates = {"acceptedPerSecond": 500.0, "deliveredPerSecond": 9.96}
     api.show(slow, **rates, slowSince=str(Moment(now - 300)))
     _opened(page, api)
     assert page.text("#banner") == ("warehouse is slow: 500 a second arrive, 10 are delivered.")
-    assert page.text("#loss") == "First loss in 2 h, at warehouse."
+    assert page.text("#loss") == "First loss in 2 h, at warehouse: lifetime-expired."
     (row,) = page.run(
         "return [...document.querySelectorAll(arguments[0])].map((row) =>"
         " [...row.cells].map((cell) => cell.innerText.trim()))",
@@ -211,10 +216,25 @@ def test_the_page_of_a_destination_begins_with_what_is_lost(
 ) -> None:
     now = datetime.now(UTC).timestamp()
     lost = {"last_discard_time": Moment(now - 150), "discarded": {"queue-full": 3}}
-    api.show(failing("siem", first_loss_due_time=Moment(now + 7_260), **lost))
+    due = {"first_loss_due_time": Moment(now + 7_260), "first_loss_reason": "queue-full"}
+    api.show(failing("siem", **due, **lost))
     _opened(page, api, "#/destination/siem")
     page.until("document.getElementById('lost').textContent")
-    assert page.text("#lost") == "First loss in 2 h. 3 discarded, the last 2 min ago."
+    assert page.text("#lost") == "First loss in 2 h: queue-full. 3 discarded, the last 2 min ago."
+
+
+def test_a_setting_has_the_same_duration_as_in_the_command(page: Browser, api: ScriptedApi) -> None:
+    retry = {"intervalSeconds": 90, "maximumIntervalSeconds": 300, "backoff": "Exponential"}
+    lifetime = {"indicationLifetimeSeconds": 86_400, "retry": {"attempts": None, **retry}}
+    api.show(told("siem"), **lifetime)
+    _opened(page, api, "#/destination/siem")
+    page.until("document.querySelector('#facts dd')")
+    facts = dict(zip(page.texts("#facts dt"), page.texts("#facts dd"), strict=True))
+    assert facts["Lifetime"] == "1 d"
+    assert facts["Retry"] == "no limit of retries, 1 min 30 s apart, doubling to 5 min"
+    seconds = [1, 59, 60, 3_599, 3_600, 7_500, 90_000, 86_399, 10**12]
+    shown = page.run("return arguments[0].map(duration)", seconds)
+    assert shown == [duration(one) for one in seconds]
 
 
 @pytest.mark.parametrize("fragment", ["#/destination/%ff", "#/destination/nobody"])

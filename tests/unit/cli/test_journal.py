@@ -145,6 +145,23 @@ def busy(made: Journal) -> None:
 # ---------------------------------------------------------------------- inspect
 
 
+def test_inspect_counts_the_next_number_on_from_a_state_that_is_older(
+    made: Journal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hand = made.hand
+    hand.state(queue_state(1, next_number=0))
+    hand.state(queue_state(2, next_number=0))
+    for _ in range(3):
+        made.take(hand.place(1), hand.place(2))
+    hand.settle((1, THROUGH, 2))
+    made.write()
+    _, document = told(capsys, "inspect", made.folder)
+    queues = {one["name"]: one for one in document["destinations"]}
+    for name, pending in (("destination-1", 0), ("destination-2", 3)):
+        shown = queues[name]
+        assert (shown["pending"], shown["context"]["nextSequenceNumber"]) == (pending, 3)
+
+
 def test_inspect_sums_up_segments_queues_groups_and_identities(
     made: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,6 +178,16 @@ def test_a_commands_help_teaches_with_examples(
     assert "exit codes:" in shown
 
 
+@pytest.mark.parametrize("name", sorted(entry.COMMANDS))
+def test_no_line_of_a_commands_help_is_long(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        entry.main([name, "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
 def _fails(_args: argparse.Namespace) -> int:
     raise CommandError("there is no deliverer")
 

@@ -201,7 +201,7 @@ def test_options_of_a_pod_need_one(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["que"], ["queues\tshow the queue of each destination; skip or purge one", ":4"]),
         (["queues", "--sort", "d"], ["depth", ":4"]),
-        (["queues", "--fai"], ["--failing\tonly queues that are behind or worse", ":4"]),
+        (["queues", "--fai"], ["--failing\tonly queues in trouble, from failing to behind", ":4"]),
         (["explain", "--file", ""], [":0"]),
         (["nonsense", "x"], [":0"]),
         (["journal", "ver"], ["verify", ":4"]),

@@ -65,6 +65,7 @@ def found(queue: QueueStatus) -> Judged:
         (told(**waiting(99, rate_limit=LIMIT)), State.LIMITED, "rate limit of 0.5 a second"),
         (told(draining=True), State.DRAINING, "its destination is no longer configured"),
         (told(held=7), State.OK, "7 held by message groups"),
+        (failing(depth=0), State.FAILING, "HTTP 503; nothing waits, so nothing is tried"),
         (failing(relay_to="hub"), State.FAILING, "HTTP 503; relay to hub"),
         (
             told(last_discard_time=Moment(NOW - 3), discarded={"purged": 2, "queue-full": 1}),

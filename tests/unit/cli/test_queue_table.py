@@ -12,6 +12,7 @@ from pillion_sidecar.wire.queues import Moment, QueueDetails, RetryStatus
 from support.queue_answers import NOW, failing, slow, told, waiting
 
 LONG = "a-name-of-a-destination.with-many-letters.in-it.example.com"
+LOSES_NOW = {"first_loss_due_time": Moment(NOW), "first_loss_reason": "queue-full"}
 HOSTILE = "\x1b[2J\u202e\n\u65e5\u672c" * 30
 
 
@@ -23,6 +24,7 @@ def rows() -> list[Judged]:
             detail="connection refused by 127.0.0.1 port 18205",
             next_attempt_time=Moment(NOW + 12),
             first_loss_due_time=Moment(NOW + 40),
+            first_loss_reason="attempts-exceeded",
             **waiting(85, depth=42_998, high_water=42_998),
         ),
         failing(LONG, detail=HOSTILE),
@@ -43,8 +45,8 @@ def test_eighty_columns_show_what_matters_and_the_cause_below() -> None:
     assert re.split("  +", shown[0]) == heads
     assert re.split("  +", shown[1]) == ["oncall", "failing", "42.9 K / 1 M", "85 s", "60 s"]
     assert shown[2:4] == [
-        "  first loss in 40 s; next in 12 s; refused: connection refused by 127.0.0.1",
-        "  port 18205",
+        "  first loss in 40 s: attempts-exceeded; next in 12 s; refused: connection",
+        "  refused by 127.0.0.1 port 18205",
     ]
     assert shown[4].startswith("a-name-of-a-destination.")
     assert re.search(r"[^ ]…  failing ", shown[4])
@@ -65,11 +67,17 @@ def test_a_long_cause_does_not_hide_what_was_lost() -> None:
     assert shown[4:] == ["  440 discarded, the last 90 s ago"]
 
 
+def test_the_line_of_an_older_deliverer_has_no_reason() -> None:
+    queue = judged(failing("siem", first_loss_due_time=Moment(NOW + 40)), now=NOW)
+    shown = list(queue_lines([queue], Output(width=80, height=24), is_wide=False))
+    assert shown[2] == "  first loss in 40 s; HTTP 503"
+
+
 def test_a_full_queue_that_discards_is_told_as_losing() -> None:
     lost = {"last_discard_time": Moment(NOW - 1), "discarded": {"queue-full": 440}}
-    queue = judged(failing("siem", first_loss_due_time=Moment(NOW), **lost), now=NOW)
+    queue = judged(failing("siem", **LOSES_NOW, **lost), now=NOW)
     shown = list(queue_lines([queue], Output(width=80, height=24), is_wide=False))
-    assert shown[2] == "  loses indications now; HTTP 503"
+    assert shown[2] == "  loses indications now: queue-full; HTTP 503"
     assert summary([queue]) == "1 of 1 destination has trouble; siem loses indications now"
 
 
@@ -78,8 +86,8 @@ def test_forty_columns_show_the_times_below() -> None:
     assert re.split("  +", shown[1]) == ["oncall", "failing", "42.9 K / 1 M"]
     assert shown[2] == "  for 60 s, next in 12 s, oldest 85 s"
     assert shown[3:5] == [
-        "  first loss in 40 s; refused:",
-        "  connection refused by 127.0.0.1 port …",
+        "  first loss in 40 s: attempts-exceeded;",
+        "  refused: connection refused by 127.0.…",
     ]
     assert shown[-1].split() == ["archive", "ok", "456", "/", "1", "M"]
 
@@ -108,7 +116,7 @@ def test_a_pipe_has_everything_in_one_line_each() -> None:
     assert re.split("  +", shown[1]) == [
         *("oncall", "failing", "42,998 / 1,000,000", "85 s", "60 s", "-", "-", "in 12 s"),
         *(
-            "in 40 s",
+            "in 40 s: attempts-exceeded",
             "-",
             "0",
             "0",

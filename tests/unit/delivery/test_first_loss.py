@@ -11,6 +11,7 @@ from pillion_sidecar.config.schema.destination import Backoff, RemovalPolicy, Re
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.retry import (
     HORIZON,
+    first_loss,
     first_loss_due,
     full_at,
     full_due,
@@ -21,6 +22,7 @@ from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination
 from support.fake_journal import FakeJournal
 
+ATTEMPTS, LIFETIME = DiscardReason.ATTEMPTS_EXCEEDED, DiscardReason.LIFETIME_EXPIRED
 FIXED = RetryPolicy(attempts=3, interval_seconds=30.0)
 GROWING = RetryPolicy(
     attempts=5, interval_seconds=10.0, backoff=Backoff.EXPONENTIAL, maximum_interval_seconds=60.0
@@ -44,6 +46,11 @@ def due(made: Deliverer) -> float | None:
     return None if at is None else at - now
 
 
+def why(made: Deliverer) -> DiscardReason | None:
+    loss = first_loss(made.queue("ops"), made.time.monotonic())
+    return None if loss is None else loss.reason
+
+
 def test_a_queue_with_nothing_pending_loses_nothing() -> None:
     made = Deliverer()
     made.apply([destination("ops")])
@@ -55,27 +62,31 @@ def test_a_queue_with_nothing_pending_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "seconds"),
+    ("changes", "seconds", "reason"),
     [
-        ({"retry": FIXED}, 90),
-        ({"retry": GROWING}, 10 + 20 + 40 + 60 + 60),
-        ({"retry": FIXED, "indication_lifetime_seconds": 45.0}, 45),
-        ({"retry": RetryPolicy(attempts=None), "indication_lifetime_seconds": 600.0}, 600),
+        ({"retry": FIXED}, 90, ATTEMPTS),
+        ({"retry": GROWING}, 10 + 20 + 40 + 60 + 60, ATTEMPTS),
+        ({"retry": FIXED, "indication_lifetime_seconds": 45.0}, 45, LIFETIME),
+        (
+            {"retry": RetryPolicy(attempts=None), "indication_lifetime_seconds": 600.0},
+            600,
+            LIFETIME,
+        ),
     ],
 )
 def test_the_first_loss_happens_when_it_was_due_and_not_before(
-    changes: dict[str, object], seconds: float
+    changes: dict[str, object], seconds: float, reason: DiscardReason
 ) -> None:
     made = failing(**changes)
     told = due(made)
-    assert told == seconds
+    assert (told, why(made)) == (seconds, reason)
     for part in (0.3, 0.6, 0.9):
         made.advance(told * 0.3)
         assert due(made) == pytest.approx(told * (1 - part))
     made.advance(told * 0.1 - 0.01)
     assert not made.settlements.seen
     made.advance(0.02)
-    assert len(made.settlements.seen) == 1
+    assert made.settlements.discarded(reason) == ["a"]
 
 
 def test_the_next_in_the_queue_has_its_attempts_before_it() -> None:
@@ -104,11 +115,11 @@ def test_an_indication_that_its_listener_refuses_is_due_after_its_third_refusal(
     made.apply([destination("ops", retry=policy, indication_lifetime_seconds=0.0)])
     made.publish("a")
     made.run()
-    assert due(made) == 60
+    assert (due(made), why(made)) == (60, DiscardReason.FATAL_ERROR)
     made.advance(59.9)
     assert not made.settlements.seen
     made.advance(0.2)
-    assert len(made.settlements.seen) == 1
+    assert made.settlements.discarded(DiscardReason.FATAL_ERROR) == ["a"]
 
 
 def test_a_held_queue_is_due_only_once_it_is_full() -> None:
@@ -142,9 +153,9 @@ def test_a_suspended_queue_loses_nothing_while_there_is_room_and_then_its_oldest
     assert due(made) == 40
     for number in range(2, 10):
         made.publish(str(number))
-    assert due(made) == 0
+    assert (due(made), why(made)) == (0, DiscardReason.QUEUE_FULL)
     made.publish("10")
-    assert made.settlements.seen[0][0] == "0"
+    assert made.settlements.discarded(DiscardReason.QUEUE_FULL) == ["0"]
 
 
 def test_a_queue_that_pushes_back_is_never_due_for_being_full() -> None:

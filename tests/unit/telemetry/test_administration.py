@@ -135,6 +135,7 @@ async def test_one_queue_lists_its_attempts_latest_first(fake_time: FakeTime) ->
     assert shown["attempts"][0]["result"] == "success"
     assert shown["attempts"][0]["time"] == "2023-11-14T22:13:20.500Z"
     assert (shown["firstLossDueTime"], shown["fullTime"], shown["slowSince"]) == (None,) * 3
+    assert shown["firstLossReason"] is None
     assert (shown["acceptedPerSecond"], shown["deliveredPerSecond"]) == (0, 0)
     assert shown["frontIdentifiers"] == ["siem-first"]
     assert shown["indicationLifetimeSeconds"] == 900

@@ -17,6 +17,7 @@ from pillion_operator.console.forwarding import LARGEST_ANSWER, MOST_OF_NAMESPAC
 from pillion_operator.console.server import REQUEST_SECONDS, Console
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.reports import Unreachable
+from pillion_sidecar.wire.queues import Moment
 from support.cluster_console import (
     ClusterConsole,
     FakeDeliverers,
@@ -242,6 +243,15 @@ async def test_the_worst_come_first_and_the_silent_are_among_them(door: Door) ->
     away = {"reason": "timed out", "since": "1970-01-01T00:00:05.000Z"}
     assert document["queues"][1]["unreachable"] == away
     assert document["queues"][0]["lastResult"] == {"result": "error", "detail": "HTTP 503"}
+
+
+async def test_the_first_loss_is_passed_on_with_its_reason(door: Door) -> None:
+    due = {"first_loss_due_time": Moment(90), "first_loss_reason": "queue-full"}
+    door.deliverers.show("shop", "web-1", failing("siem", depth=50, **due))
+    _, document = await door.ask()
+    shown = document["queues"][0]
+    assert shown["firstLossDueTime"] == "1970-01-01T00:01:30.000Z"
+    assert shown["firstLossReason"] == "queue-full"
 
 
 async def test_two_hundred_watchers_of_ten_thousand_destinations_make_one_answer(

@@ -71,7 +71,9 @@ def test_an_answer_that_would_take_long_to_read_is_not_read(
 def test_the_first_loss_that_is_due_is_read() -> None:
     told = {**OLD_QUEUE, "firstLossDueTime": "1970-01-01T00:05:00.000Z"}
     queue = queue_in(page(told))
-    assert queue.first_loss_due_time == 300.0
+    assert (queue.first_loss_due_time, queue.first_loss_reason) == (300.0, None)
+    queue = queue_in(page({**told, "firstLossReason": "queue-full"}))
+    assert queue.first_loss_reason == "queue-full"
 
 
 def test_what_was_discarded_is_read_as_one_number_and_a_time() -> None:
