@@ -2,10 +2,12 @@
 Spark's executors at listeners that are up, and a listener that is down."""
 
 import json
+import os
+import subprocess
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,15 +24,12 @@ from cluster.story_fixtures import in_namespace, restricted_namespace
 from pillion_testbed.kubectl import Kubectl
 from pillion_testbed.report import Report
 from pillion_testbed.rest import wait_until
-from pyspark_pillion.rules import Rule, indications, transitions
-from support.spark import start_spark
-from support.weather import ALERTS, MAJOR_ALERTS, weather_job
+from support.weather import ALERTS, MAJOR_ALERTS
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 ALERTS_JOB = "local:///opt/pillion/jobs/weather_alerts.py"
 STREAM_JOB = "local:///opt/pillion/jobs/weather_stream.py"
-RULES = EXAMPLE.parent / "rules" / "weather.yaml"
 COPIES = 10
 
 
@@ -134,22 +133,15 @@ def test_what_was_published_is_not_delivered_again(
 
 
 def alerts_of_a_batch() -> set[str]:
-    """The identifiers of the alerts that the rules of the job raise from the whole year."""
-    spark = start_spark(master="local[2]")
-    try:
-        job = weather_job()
-        weather = job.read_weather(spark, str(job.find_data()))
-        (last,) = weather.selectExpr("max(time_hour)").collect()[0]
-        rules = Rule.load(RULES)
-        # A stream has not passed its last minute.
-        until = last.astimezone(UTC) - timedelta(minutes=1)
-        found = indications(
-            transitions(weather, rules, until=until), rules, source="weather.nyc.rules"
-        )
-        lines = [json.loads(row.value) for row in found.collect()]
-    finally:
-        spark.stop()
-    return {line["properties"]["IndicationIdentifier"] for line in lines}
+    """The identifiers of what the rules of the job make of the whole year."""
+    printed = subprocess.run(
+        [sys.executable, "-m", "support.weather_identifiers", "weather.nyc.rules"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(printed.stdout.split())
 
 
 def test_a_stream_of_rules_is_killed_and_raises_what_a_batch_raises(
@@ -163,13 +155,15 @@ def test_a_stream_of_rules_is_killed_and_raises_what_a_batch_raises(
         for role in ("driver", "executor")
         for what, value in (("options.claimName", "weather"), ("mount.path", "/data"))
     }
+    # As in the guide: Python workers of the driver need memory.
+    settings = {**claim, "spark.driver.memoryOverhead": "1g"}
     expected = alerts_of_a_batch()
     listener = flight_board(weather)
     known = {one.identifier for one in listener.arrivals()}
     with (
         report.step("a stream of rules, an executor killed, then the driver"),
         submitted(
-            weather, STREAM_JOB, *options, image=weather_image, folder=tmp_path, settings=claim
+            weather, STREAM_JOB, *options, image=weather_image, folder=tmp_path, settings=settings
         ) as job,
     ):
         listener.wait_for(len(known) + 20, within=240)
@@ -186,7 +180,7 @@ def test_a_stream_of_rules_is_killed_and_raises_what_a_batch_raises(
             *(*options, "--stop-when-read"),
             image=weather_image,
             folder=tmp_path,
-            settings=claim,
+            settings=settings,
         ) as job,
     ):
         job.wait()
