@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pillion_cli.queue_states import Judged, State
+from pillion_cli.queue_states import Judged, State, due_in
 from pillion_cli.terminal import Cell, Column, Output, Row, Style, table
 from pillion_cli.units import brief, brief_number, brief_rate, duration
 from pillion_sidecar.config.problems import escape_controls
@@ -89,33 +89,25 @@ def _depth_style(one: Judged) -> Style:
 
 
 def _in(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f"in {brief(seconds)}" if seconds >= 1 else "now"
-
-
-def _loss(one: Judged) -> str:
-    if one.loses_now:
-        return "loses indications now"
-    return "" if one.loss is None else f"first loss {_in(one.loss)}"
+    return "" if seconds is None else due_in(seconds)
 
 
 def _below(one: Judged, *, with_next: bool = False) -> list[Cell]:
     """What has no column. Why is last, because it may be long; losses have a line of their own."""
     parts = (
-        _loss(one),
+        one.first_loss,
         _following(one) if with_next else "",
         f"full {_in(one.full)}" if _is_full_first(one) else "",
         one.why,
     )
     text = "; ".join(filter(None, parts))
-    style = Style.PLAIN if one.state.is_trouble else Style.DIM
-    lost = Cell(one.lost, Style.RED if one.state.is_trouble else Style.DIM)
+    style = Style.PLAIN if one.is_trouble else Style.DIM
+    lost = Cell(one.lost, Style.RED if one.is_trouble else Style.DIM)
     return [cell for cell in (Cell(text, style), lost) if cell.text]
 
 
 def _below_narrow(one: Judged) -> list[Cell]:
-    if not one.state.is_trouble:
+    if not one.is_trouble:
         return _below(one)
     age = one.queue.oldest_indication_age_seconds
     parts = (
@@ -128,8 +120,10 @@ def _below_narrow(one: Judged) -> list[Cell]:
 
 
 def _is_full_first(one: Judged) -> bool:
-    """Whether publishers are refused before anything is lost."""
-    return one.full is not None and (one.loss is None or one.full < one.loss)
+    """Whether publishers will be refused before anything is lost."""
+    if one.full is None or one.refuses:
+        return False
+    return one.loss is None or one.full < one.loss
 
 
 def _following(one: Judged) -> str:

@@ -32,6 +32,9 @@ arrive and are delivered per second, the time of the next attempt, when the firs
 discarded, and when the queue will be full. With NAME: that queue, its retry policy and its last 20
 attempts.
 
+Of the queues in trouble those that lose indications now come first, then those that are full and
+refuse publishers, then by the time of the first loss, the state and the depth.
+
 The states, from the worst:
   failing     attempts fail, and are repeated
   held        the destination has a fault: nothing is sent until it is corrected
@@ -186,7 +189,7 @@ class _Look:
         queues = [queue for page in pages for queue in _read(page, QueuePage).queues]
         now = time_of(queues, headers, now=self._now)
         found = [judged(queue, now=now) for queue in queues]
-        shown = [one for one in found if one.state.is_trouble] if self._args.failing else found
+        shown = [one for one in found if one.is_trouble] if self._args.failing else found
         if self._args.output == "json":
             told = (queue for page in pages for queue in page["queues"])
             told_of = dict(zip(map(id, queues), told, strict=True))
@@ -206,7 +209,7 @@ class _Look:
 
     def _next(self, found: Sequence[Judged], output: Output) -> Iterator[str]:
         """Name the next commands, to a person who does not watch."""
-        worst = next((one.queue.name for one in found if one.state.is_trouble), None)
+        worst = next((one.queue.name for one in found if one.is_trouble), None)
         if worst is None or not output.is_terminal or self._args.watch is not None:
             return
         name = shlex.quote(escape_controls(worst))

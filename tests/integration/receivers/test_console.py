@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from pillion_cli.queue_states import judged
+from pillion_cli.queue_states import ORDERS, judged
 from pillion_sidecar.wire.queues import (
     HoldStatus,
     Moment,
@@ -99,6 +99,15 @@ STATES = [
     told("j", draining=True, depth=1),
     told("k", rate_limit=RateLimitStatus(per_second=5, burst=10, limiting=True), depth=3),
     told("l", **waiting(9, high_water=50)),
+    failing("m", depth=3, first_loss_due_time=Moment(NOW + 80_000)),
+    told("n", suspended=True, depth=9, capacity=9),
+    told(
+        "o",
+        suspended=True,
+        first_loss_due_time=Moment(NOW),
+        last_discard_time=Moment(NOW - 1),
+        discarded={"queue-full": 3},
+    ),
 ]
 
 
@@ -123,16 +132,20 @@ def test_its_states_and_their_order_are_those_of_the_command(
     queues = [_at_present(queue, now) for queue in STATES]
     api.show(*queues)
     _opened(page, api)
-    found = sorted(
-        (judged(queue, now=now) for queue in queues),
-        key=lambda one: (one.state, -one.queue.depth, one.queue.name),
-    )
+    found = sorted((judged(queue, now=now) for queue in queues), key=ORDERS["trouble"])
     shown = list(zip(page.texts(f"{ROWS} th"), page.texts(f"{ROWS} .state"), strict=True))
     assert shown == [(one.queue.name, str(one.state)) for one in found]
     causes = dict(zip(page.texts(f"{ROWS} th"), page.texts(f"{ROWS} td:nth-child(3)"), strict=True))
     assert (causes["b"], causes["c"]) == ("HTTP 503", "fatal-error: HTTP 400")
     assert (causes["d"], causes["e"]) == ("certificate: expired", "circuit-breaker")
-    assert page.text("#banner") == "b fails: HTTP 503. 8 of 12 destinations have trouble."
+    assert causes["n"] == "full; publishers are refused; its resource has suspended: true"
+    assert page.text("#banner") == (
+        "o is suspended and loses indications now: its resource has suspended: true."
+        " 11 of 15 destinations have trouble."
+    )
+    assert page.text("#loss") == (
+        "First loss now, at o. Publishers are refused, since the queue of n is full."
+    )
 
 
 def test_rates_a_slow_listener_and_the_first_loss_are_shown(

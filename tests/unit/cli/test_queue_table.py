@@ -73,6 +73,13 @@ def test_a_full_queue_that_discards_is_told_as_losing() -> None:
     assert summary([queue]) == "1 of 1 destination has trouble; siem loses indications now"
 
 
+def test_a_full_queue_that_refuses_is_told_as_refusing() -> None:
+    full = {"depth": 10, "capacity": 10, "full_time": Moment(NOW)}
+    queue = judged(told(suspended=True, **full), now=NOW)
+    shown = list(queue_lines([queue], Output(width=80, height=24), is_wide=False))
+    assert shown[2] == "  full; publishers are refused; its resource has suspended: true"
+
+
 def test_forty_columns_show_the_times_below() -> None:
     shown = lines(40)
     assert re.split("  +", shown[1]) == ["oncall", "failing", "42.9 K / 1 M"]
