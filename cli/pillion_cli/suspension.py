@@ -15,6 +15,7 @@ from pillion_cli.arguments import (
     Options,
     add_deliverer_arguments,
     add_output_argument,
+    destination_name,
     seconds_from,
 )
 from pillion_cli.client import DelivererClient
@@ -49,7 +50,9 @@ class Edit:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="DESTINATION", help="name of the destination")
+    parser.add_argument(
+        "name", type=destination_name, metavar="DESTINATION", help="name of the destination"
+    )
     options = Options(parser)
     options.file(
         "--resources DIR", "the deliverer's folder of resource files, where it is here [as it says]"

@@ -13,6 +13,7 @@ from pillion_cli.arguments import (
     Options,
     add_deliverer_arguments,
     add_output_argument,
+    destination_name,
     seconds_from,
 )
 from pillion_cli.client import DelivererClient, NoDeliverer
@@ -86,9 +87,16 @@ _Answer = TypeVar("_Answer", QueuePage, QueueDetails)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_deliverer_arguments(parser)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
-    Options(what).value("--skip NAME", "discard the indication at the front of this queue")
-    Options(what).value("--purge NAME", "discard all pending indications of this queue")
+    what.add_argument(
+        "name",
+        type=destination_name,
+        metavar="NAME",
+        nargs="?",
+        help="show this queue and its attempts",
+    )
+    one = Options(what)
+    one.value("--skip NAME", "discard the indication at the front of this queue", destination_name)
+    one.value("--purge NAME", "discard all pending indications of this queue", destination_name)
     options = Options(parser)
     options.flag("--yes", "do not ask for confirmation")
     options.flag("--failing", "only queues that are behind or worse")
@@ -260,7 +268,8 @@ def _which(answer: dict[str, Any]) -> str:
     named = [escape_controls(one or "without identifier") for one in answer.get("identifiers", ())]
     if named:
         return f": {', '.join(named)}"
-    return f"; GET /v1/discards?destination={answer['name']} lists them"
+    name = shlex.quote(escape_controls(str(answer["name"])))
+    return f"; `pillion discarded list --destination {name}` lists them"
 
 
 def _confirm(verb: str, name: str, depth: int) -> None:
