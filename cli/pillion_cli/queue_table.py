@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from pillion_cli.queue_states import Judged, State, due_in
-from pillion_cli.terminal import Cell, Column, Output, Row, Style, table
+from pillion_cli.terminal import Cell, Column, Output, Row, Style, table, wrapped
 from pillion_cli.units import brief, brief_number, brief_rate, duration
-from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.wire.queues import (
     AttemptStatus,
     HoldStatus,
@@ -141,26 +140,28 @@ def details_lines(
     yield from queue_lines([one], output, is_wide=is_wide)
     if output.is_terminal and not (is_wide or (output.width or 0) >= WIDE):
         yield ""
-        yield (
+        yield from wrapped(
             f"{brief_number(queue.delivered)} delivered, "
             f"{brief_number(sum(queue.discarded.values()))} discarded, "
-            f"high water {brief_number(queue.high_water)}"
+            f"high water {brief_number(queue.high_water)}",
+            output.width,
         )
     yield ""
     for word, hold in (("held", queue.hold), ("paused", queue.pause)):
         if hold is not None:
-            yield _hold(word, hold)
+            yield from wrapped(_hold(word, hold), output.width)
     if queue.retry is not None:
-        yield _retry(queue.retry, lifetime=queue.indication_lifetime_seconds)
+        text = _retry(queue.retry, lifetime=queue.indication_lifetime_seconds)
+        yield from wrapped(text, output.width)
     if queue.rate_limit is not None:
-        yield _rate_limit(queue.rate_limit)
+        yield from wrapped(_rate_limit(queue.rate_limit), output.width)
     yield ""
     yield from _attempts(queue.attempts, output, now=now, is_wide=is_wide)
 
 
 def _hold(word: str, hold: HoldStatus) -> str:
     since = "" if hold.since is None else f" since {hold.since}"
-    return f"{word}{since}: {escape_controls(hold.message or hold.cause)}"
+    return f"{word}{since}: {hold.message or hold.cause}"
 
 
 def _retry(retry: RetryStatus, *, lifetime: float) -> str:

@@ -617,6 +617,7 @@ function paintFacts(facts) {
 }
 
 function paintDestination({ queue, trail }) {
+  $("actions").hidden = false;
   const at = now(), judged = judge(queue, at);
   tell($("name"), shown(queue.name));
   tell($("state"), judged.trouble ? headline([judged])
@@ -973,10 +974,12 @@ function refuse(error) {
 }
 
 // What the view showed would pass for new.
-function showRefusal({ message }) {
+function showRefusal({ message, status }) {
   const place = { cluster: "banner", overview: "banner", destination: "state", search: "summary" }[view.kind];
   tell($(place), shown(message));
   set($(place), "data-state", "failing");
+  // A destination that is not there has nothing to act on.
+  $("actions").hidden = status === 403 || status === 404;
   $(VIEWS[view.kind].section).hidden = false;
 }
 

@@ -227,6 +227,7 @@ def test_the_page_of_a_destination_begins_with_what_is_lost(
     api.show(failing("siem", first_loss_due_time=Moment(now + 7_260), **lost))
     _opened(page, api, "#/destination/siem")
     page.until("document.getElementById('lost').textContent")
+    assert page.run("return document.getElementById('actions').checkVisibility()")
     assert page.text("#lost") == "First loss in 2 h. 3 discarded, the last 2 min ago."
 
 
@@ -236,6 +237,7 @@ def test_an_unknown_destination_is_said_to_be_unknown(
 ) -> None:
     page.open(f"{api.url}/console{fragment}")
     page.until("document.getElementById('state').textContent.startsWith('no destination')")
+    assert not page.run("return document.getElementById('actions').checkVisibility()")
     (complaint,) = page.complaints()
     assert "404" in complaint
 
