@@ -6,7 +6,7 @@ from typing import Any
 from pillion_cli.client import DelivererClient, NoDeliverer, Refused
 from pillion_cli.diagnosis import answer_of
 from pillion_cli.findings import Finding, ok, problem, warning
-from pillion_cli.queue_states import State, judged, time_of
+from pillion_cli.queue_states import ORDERS, State, judged, time_of
 from pillion_cli.remedies import remedy
 from pillion_cli.units import brief
 from pillion_sidecar.wire.diagnosis import (
@@ -201,5 +201,7 @@ def check_queue(queue: QueueStatus, *, now: float) -> Finding:
 
 
 def check_queues(queues: Sequence[QueueStatus], *, now: Callable[[], float]) -> Iterator[Finding]:
+    """Yield the worst first."""
     at = time_of(queues, {}, now=now)
-    yield from (check_queue(queue, now=at) for queue in queues)
+    ordered = sorted(queues, key=lambda queue: ORDERS["trouble"](judged(queue, now=at)))
+    yield from (check_queue(queue, now=at) for queue in ordered)

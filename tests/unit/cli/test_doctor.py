@@ -18,6 +18,7 @@ from pillion_cli.doctor import (
     check_history,
     check_journal,
     check_queue,
+    check_queues,
 )
 from pillion_cli.findings import Finding, Level, finding_lines, ok, problem, warning
 from pillion_cli.terminal import Output
@@ -204,6 +205,12 @@ def test_a_queue_is_told_in_the_words_of_the_queues(queue: Any, text: str, remed
     found = check_queue(queue, now=NOW)
     assert found.text == text
     assert found.remedy.endswith(remedy)
+
+
+def test_the_worst_queue_comes_first() -> None:
+    losing = told("b", suspended=True, first_loss_due_time=Moment(NOW), **waiting(9, **LOST))
+    found = check_queues([failing("a"), losing], now=lambda: NOW)
+    assert [one.check for one in found] == ["queue of b", "queue of a"]
 
 
 # ---------------------------------------------------------------------- lines
