@@ -90,6 +90,13 @@ def file_path(text: str) -> Path:
     return Path(text)
 
 
+def destination_name(text: str) -> str:
+    """Raises ArgumentTypeError for an empty text, which names the queues of all."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name of the destination is empty")
+    return text
+
+
 def seconds_from(minimum: float, *, maximum: float = MAXIMUM_SECONDS) -> Callable[[str], float]:
     """Return a parser of durations (``5``, ``5s``, ``2m``) in a range of seconds.
 

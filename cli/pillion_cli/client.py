@@ -24,10 +24,14 @@ MOST_TOKEN_BYTES = 16 * 1024
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 #: Defaults of the options, only for an https URL.
 CA_VARIABLE, TOKEN_VARIABLE = "PILLION_CA", "PILLION_TOKEN_FILE"
+#: Characters of a Location that are shown.
+MOST_PLACE = 200
 #: The default address of a deliverer's intake.
 DEFAULT_URL = "http://127.0.0.1:8288"
 #: http.client raises for these characters in a URL.
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
+#: Maximum characters of a request's path and query; a deliverer reads a line of 8,190 bytes.
+MOST_TARGET = 8_000
 #: Maximum size of an answer (bytes); 10,000 refused lines take 3 MB.
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
@@ -136,8 +140,12 @@ class Answer:
         return content
 
     def refusal(self) -> Refused:
-        token = "; --token-file names the file with the token" if self.status == 401 else ""
-        return Refused(f"HTTP {self.status}: {self.text()}{token}")
+        remedy = "; --token-file names the file with the token" if self.status == 401 else ""
+        if 300 <= self.status < 400:
+            place = self.headers.get("location", "")
+            to = f" to {_shown(place[:MOST_PLACE])}" if place else ""
+            remedy = f"; a redirect{to} is not followed: give the deliverer's own address"
+        return Refused(f"HTTP {self.status}: {self.text()}{remedy}")
 
     def text(self) -> str:
         """Return the ``reason`` of a JSON body, or the first 500 bytes of the body."""
@@ -221,6 +229,9 @@ class DelivererClient:
             # A word of the command line in another encoding.
             text = "an argument is not UTF-8: write it in the encoding of the terminal, as UTF-8"
             raise CommandError(text, code=Exit.USAGE) from None
+        if len(target) > MOST_TARGET:
+            text = f"an argument is too long: a request has {MOST_TARGET:,} characters at most"
+            raise CommandError(text, code=Exit.USAGE)
         self._drop_stale_connection()
         shown = {**headers, **self._access.headers()}
         try:
@@ -279,6 +290,16 @@ def _no_url(url: str, why: str) -> CommandError:
 
 
 def _why(url: str, error: Exception, named_by: str) -> str:
+    if isinstance(error, http.client.IncompleteRead):
+        come = len(error.partial)
+        if come >= MAXIMUM_ANSWER:
+            return f"the answer of {url} is longer than {MAXIMUM_ANSWER:,} bytes"
+        return (
+            f"no answer from {url}: it broke off after {come:,} bytes; try again, and read the log"
+            " of the deliverer, or of a proxy before it"
+        )
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
+        return f"no answer from {url}: it does not speak HTTP; name another with {named_by}"
     if isinstance(error, ConnectionRefusedError):
         return (
             f"no deliverer listens at {url} (connection refused): start one with `pillion sidecar`,"

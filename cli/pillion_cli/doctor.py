@@ -6,7 +6,7 @@ from typing import Any
 from pillion_cli.client import DelivererClient, NoDeliverer, Refused
 from pillion_cli.diagnosis import answer_of
 from pillion_cli.findings import Finding, ok, problem, warning
-from pillion_cli.queue_states import State, judged, time_of
+from pillion_cli.queue_states import ORDERS, State, judged, time_of
 from pillion_cli.remedies import remedy
 from pillion_cli.units import brief
 from pillion_sidecar.wire.diagnosis import (
@@ -42,6 +42,9 @@ _STATES: Mapping[State, tuple[Callable[..., Finding], str]] = {
     State.SLOW: (warning, "make the listener faster, or publish less to it"),
     State.BEHIND: (warning, "`pillion queues --watch` shows whether it catches up"),
 }
+#: For a queue that loses indications, and for one that refuses publishers.
+_STOP_LOSS = "stop the loss: docs/runbook.md#stop-the-loss"
+_LET_IN = "raise queueSize, or accept losses with another queueFullPolicy"
 
 
 def status_of(client: DelivererClient) -> DelivererStatus:
@@ -181,20 +184,26 @@ def check_queue(queue: QueueStatus, *, now: float) -> Finding:
     one = judged(queue, now=now)
     check = f"queue of {queue.name}"
     depth = f"{queue.depth:,} pending"
-    known = _STATES.get(one.state)
+    is_urgent = one.loses_now or one.refuses
+    known = _STATES.get(one.state) or ((problem, "") if is_urgent else None)
     if known is None:
         return ok(check, f"{one.state}, {depth}")
     told, do = known
     since = "" if one.since is None else f" for {brief(one.since)}"
-    loss = "" if one.loss is None else f"; the first loss is due in {brief(one.loss)}"
     last = queue.last_result
+    do = do.replace("NAME", queue.name)
     if not do and last is not None:
         do = remedy(last.cause, last.detail)
-    do = do.replace("NAME", queue.name)
-    text = f"{one.state}{since}: {one.why_and_lost}; {depth}{loss}"
-    return told(check, text, do or f"`pillion test {queue.name}` shows why")
+    do = do or f"`pillion test {queue.name}` shows why"
+    why = "; ".join(filter(None, (one.why_and_lost, depth, one.first_loss)))
+    text = f"{one.state}{since}: {why}"
+    if not is_urgent:
+        return told(check, text, do)
+    return problem(check, text, f"{do}; until then {_STOP_LOSS if one.loses_now else _LET_IN}")
 
 
 def check_queues(queues: Sequence[QueueStatus], *, now: Callable[[], float]) -> Iterator[Finding]:
+    """Yield the worst first."""
     at = time_of(queues, {}, now=now)
-    yield from (check_queue(queue, now=at) for queue in queues)
+    ordered = sorted(queues, key=lambda queue: ORDERS["trouble"](judged(queue, now=at)))
+    yield from (check_queue(queue, now=at) for queue in ordered)

@@ -39,9 +39,14 @@ class CLIError(Exception): ...
 
 
 class CommandError(CLIError):
-    """A command failed; the message names the cause and the remedy."""
+    """A command failed; the message names the cause and the remedy in one line. A server or file
+    may have written a part of it: it is made harmless here, wherever it is printed."""
 
     def __init__(self, message: str, *, code: Exit = Exit.FAILED) -> None:
+        if not message.isprintable():
+            from pillion_sidecar.config.problems import escape_controls  # a hook waits for imports
+
+            message = escape_controls(message)
         super().__init__(message)
         self.code = code
 

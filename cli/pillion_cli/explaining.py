@@ -186,13 +186,15 @@ def _below(text: str, output: Output) -> list[Cell]:
 
 def _pending_row(one: PendingLine, known: Known, output: Output) -> Row:
     queue = known.queues.get(one.destination)
-    when, why = "", ""
+    when, why, next_attempt = "", "", ""
     if queue is not None:
         state, _ = queue
+        next_attempt = state.next_attempt
         # The queue attempts its first one, and not this one while others are before it.
-        when = "" if one.ahead else state.next_attempt
-        why = "" if state.state is State.OK else f"{state.state}: {state.why_and_lost}".rstrip(": ")
-    place = "an attempt is under way" if one.in_flight else _place(one.ahead)
+        when = "" if one.ahead else next_attempt
+        # What the queue has discarded is not this one.
+        why = "" if state.state is State.OK else f"{state.state}: {state.why}".rstrip(": ")
+    place = "an attempt is under way" if one.in_flight else _place(one.ahead, next_attempt)
     details = (place, why, f"for {one.subscription}")
     return Row(
         [
@@ -205,8 +207,14 @@ def _pending_row(one: PendingLine, known: Known, output: Output) -> Row:
     )
 
 
-def _place(ahead: int) -> str:
-    return f"{ahead:,} before it" if ahead else "first in its queue"
+def _place(ahead: int, next_attempt: str) -> str:
+    if not ahead:
+        return "first in its queue"
+    if not next_attempt:
+        return f"{ahead:,} before it"
+    is_under_way = next_attempt == "under way"
+    tried = next_attempt if is_under_way else f"tried {next_attempt}"
+    return f"{ahead:,} before it, and the first of them is {tried}"
 
 
 def _outcome_row(one: OutcomeLine, known: Known, output: Output) -> Row:

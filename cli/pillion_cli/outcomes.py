@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pillion_cli.arguments import Options, moment, whole_number
+from pillion_cli.arguments import Options, destination_name, moment, whole_number
 from pillion_cli.client import Answer, DelivererClient, NoDeliverer, Unreachable
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.tables import Rows
@@ -40,7 +40,7 @@ _NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 def add_selection(options: Options, *, has_until: bool = True) -> None:
     """Define the options that select outcomes, as :func:`selected` reads them."""
-    options.value("--destination NAME", "only for this destination")
+    options.value("--destination NAME", "only for this destination", destination_name)
     options.choice("--reason", DiscardReason, "only discarded for this reason")
     options.value("--source NAME", "only from this publisher, by its source")
     options.value("--identifier ID", "only with this IndicationIdentifier")

@@ -55,11 +55,28 @@ class Judged:
     loss: float | None
     #: Until it is full.
     full: float | None
+    #: It is full and discards nothing, so that publishers are refused.
+    refuses: bool
 
     @property
     def loses_now(self) -> bool:
         """Indications are discarded, and the next one will be."""
         return bool(self.lost) and self.loss is not None and self.loss < 1
+
+    @property
+    def is_trouble(self) -> bool:
+        return self.state.is_trouble or self.loses_now or self.refuses
+
+    @property
+    def first_loss(self) -> str:
+        """When the first indication is lost; empty: none will be."""
+        if self.loses_now:
+            return self.with_reason("loses indications now")
+        return "" if self.loss is None else self.with_reason(f"first loss {due_in(self.loss)}")
+
+    def with_reason(self, loss: str) -> str:
+        """Older deliverers do not give the reason."""
+        return ": ".join(filter(None, (loss, self.queue.first_loss_reason)))
 
     @property
     def why_and_lost(self) -> str:
@@ -83,15 +100,21 @@ def time_of(
 def judged(queue: QueueStatus, *, now: float) -> Judged:
     unanswered = _seconds_since(queue.last_attempt_time, now) if queue.in_flight else None
     state, why, since = _state(queue, now, unanswered)
+    loss = _seconds_until(queue.first_loss_due_time, now)
+    # One that works, or that gets nothing more, is full for a moment.
+    is_full = queue.depth >= queue.capacity and state not in (State.OK, State.DRAINING)
+    refuses = is_full and (loss is None or loss >= 1)
+    full = "full; publishers are refused" if refuses else ""
     return Judged(
         queue=queue,
         state=state,
-        why="; ".join(filter(None, (why, *_also(queue, state, now, unanswered)))),
+        why="; ".join(filter(None, (full, why, *_also(queue, state, now, unanswered)))),
         lost=_lost(queue, now),
         since=since,
         next_attempt=_next(queue, now),
-        loss=_seconds_until(queue.first_loss_due_time, now),
+        loss=loss,
         full=_seconds_until(queue.full_time, now),
+        refuses=refuses,
     )
 
 
@@ -178,9 +201,11 @@ def _next(queue: QueueStatus, now: float) -> str:
     if queue.in_flight:
         return "under way"
     due = queue.next_attempt_time
-    if due is None:
-        return ""
-    return f"in {brief(due - now)}" if due - now >= 1 else "now"
+    return "" if due is None else due_in(due - now)
+
+
+def due_in(seconds: float) -> str:
+    return f"in {brief(seconds)}" if seconds >= 1 else "now"
 
 
 def _seconds_since(time: Moment | None, now: float) -> float | None:
@@ -195,11 +220,16 @@ def _seconds_until(time: Moment | None, now: float) -> float | None:
 
 
 def _by_loss(one: Judged) -> float:
-    return float("inf") if one.loss is None else one.loss
+    if one.loss is None:
+        return float("inf")
+    return one.loss if one.loss >= 1 else 0.0
 
 
 def _worst(one: Judged) -> tuple[object, ...]:
-    return one.state, -one.queue.depth, one.queue.name
+    """Of those in trouble first what loses indications now, then what refuses publishers, then by
+    the first loss. The console has the same order."""
+    urgency = (0, not one.loses_now, not one.refuses, _by_loss(one)) if one.is_trouble else (1,)
+    return urgency, one.state, -one.queue.depth, one.queue.name
 
 
 #: What --sort names.
@@ -215,15 +245,16 @@ ORDERS: Mapping[str, Callable[[Judged], tuple[object, ...]]] = {
 def summary(found: Sequence[Judged]) -> str:
     if not found:
         return "no destinations are configured"
-    bad = sum(one.state.is_trouble for one in found)
+    bad = sum(one.is_trouble for one in found)
     what = "destination" if len(found) == 1 else "destinations"
     has = "has" if bad == 1 else "have"
     of = f"{bad:,} of {len(found):,} {what}"
     text = f"{of} {has} trouble" if bad else f"{len(found):,} {what} without trouble"
-    first = min(found, key=_by_loss)
+    for one in sorted((one for one in found if one.refuses), key=_worst)[:1]:
+        text += f"; {one.queue.name} is full, so publishers are refused"
+    first = min(found, key=lambda one: (not one.loses_now, _by_loss(one)))
     if first.loss is None:
         return text
     if first.loses_now:
-        return f"{text}; {first.queue.name} loses indications now"
-    due = f"is due in {brief(first.loss)}" if first.loss >= 1 else "is due now"
-    return f"{text}; the first loss {due}, at {first.queue.name}"
+        return f"{text}; {first.queue.name} {first.first_loss}"
+    return f"{text}; the first loss is due {due_in(first.loss)}, at {first.queue.name}"

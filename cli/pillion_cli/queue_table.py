@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from pillion_cli.queue_states import Judged, State
-from pillion_cli.terminal import Cell, Column, Output, Row, Style, table
+from pillion_cli.queue_states import Judged, State, due_in
+from pillion_cli.terminal import Cell, Column, Output, Row, Style, table, wrapped
 from pillion_cli.units import brief, brief_number, brief_rate, duration
-from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.wire.queues import (
     AttemptStatus,
     HoldStatus,
@@ -74,7 +73,7 @@ def _cells(one: Judged, output: Output) -> tuple[Cell, ...]:
         Cell("" if one.since is None else brief(one.since)),
         *(Cell("" if one_way is None else rate(one_way)) for one_way in rates),
         Cell(one.next_attempt),
-        Cell(_with_reason(one, _in(one.loss)), Style.RED),
+        Cell(one.with_reason(_in(one.loss)), Style.RED),
         Cell(_in(one.full)),
         Cell(number(queue.in_flight)),
         Cell(number(queue.delivered)),
@@ -89,38 +88,25 @@ def _depth_style(one: Judged) -> Style:
 
 
 def _in(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f"in {brief(seconds)}" if seconds >= 1 else "now"
-
-
-def _loss(one: Judged) -> str:
-    if one.loses_now:
-        return _with_reason(one, "loses indications now")
-    return "" if one.loss is None else _with_reason(one, f"first loss {_in(one.loss)}")
-
-
-def _with_reason(one: Judged, loss: str) -> str:
-    """Older deliverers do not give the reason."""
-    return ": ".join(filter(None, (loss, one.queue.first_loss_reason)))
+    return "" if seconds is None else due_in(seconds)
 
 
 def _below(one: Judged, *, with_next: bool = False) -> list[Cell]:
     """What has no column. Why is last, because it may be long; losses have a line of their own."""
     parts = (
-        _loss(one),
+        one.first_loss,
         _following(one) if with_next else "",
         f"full {_in(one.full)}" if _is_full_first(one) else "",
         one.why,
     )
     text = "; ".join(filter(None, parts))
-    style = Style.PLAIN if one.state.is_trouble else Style.DIM
-    lost = Cell(one.lost, Style.RED if one.state.is_trouble else Style.DIM)
+    style = Style.PLAIN if one.is_trouble else Style.DIM
+    lost = Cell(one.lost, Style.RED if one.is_trouble else Style.DIM)
     return [cell for cell in (Cell(text, style), lost) if cell.text]
 
 
 def _below_narrow(one: Judged) -> list[Cell]:
-    if not one.state.is_trouble:
+    if not one.is_trouble:
         return _below(one)
     age = one.queue.oldest_indication_age_seconds
     parts = (
@@ -133,8 +119,10 @@ def _below_narrow(one: Judged) -> list[Cell]:
 
 
 def _is_full_first(one: Judged) -> bool:
-    """Whether publishers are refused before anything is lost."""
-    return one.full is not None and (one.loss is None or one.full < one.loss)
+    """Whether publishers will be refused before anything is lost."""
+    if one.full is None or one.refuses:
+        return False
+    return one.loss is None or one.full < one.loss
 
 
 def _following(one: Judged) -> str:
@@ -152,26 +140,28 @@ def details_lines(
     yield from queue_lines([one], output, is_wide=is_wide)
     if output.is_terminal and not (is_wide or (output.width or 0) >= WIDE):
         yield ""
-        yield (
+        yield from wrapped(
             f"{brief_number(queue.delivered)} delivered, "
             f"{brief_number(sum(queue.discarded.values()))} discarded, "
-            f"high water {brief_number(queue.high_water)}"
+            f"high water {brief_number(queue.high_water)}",
+            output.width,
         )
     yield ""
     for word, hold in (("held", queue.hold), ("paused", queue.pause)):
         if hold is not None:
-            yield _hold(word, hold)
+            yield from wrapped(_hold(word, hold), output.width)
     if queue.retry is not None:
-        yield _retry(queue.retry, lifetime=queue.indication_lifetime_seconds)
+        text = _retry(queue.retry, lifetime=queue.indication_lifetime_seconds)
+        yield from wrapped(text, output.width)
     if queue.rate_limit is not None:
-        yield _rate_limit(queue.rate_limit)
+        yield from wrapped(_rate_limit(queue.rate_limit), output.width)
     yield ""
     yield from _attempts(queue.attempts, output, now=now, is_wide=is_wide)
 
 
 def _hold(word: str, hold: HoldStatus) -> str:
     since = "" if hold.since is None else f" since {hold.since}"
-    return f"{word}{since}: {escape_controls(hold.message or hold.cause)}"
+    return f"{word}{since}: {hold.message or hold.cause}"
 
 
 def _retry(retry: RetryStatus, *, lifetime: float) -> str:

@@ -15,14 +15,17 @@ from pillion_cli.arguments import (
     Options,
     add_deliverer_arguments,
     add_output_argument,
+    destination_name,
     seconds_from,
 )
 from pillion_cli.client import DelivererClient
 from pillion_cli.diagnosis import queue_of
 from pillion_cli.doctor import status_of
 from pillion_cli.exits import CommandError, Exit
+from pillion_cli.queue_states import judged, time_of
 from pillion_cli.replacing import replacing
 from pillion_cli.servers import connected
+from pillion_cli.units import brief_rate
 from pillion_sidecar.config.editing import with_field
 from pillion_sidecar.config.loader import MOF_SUFFIX, MOST_BYTES, resource_files
 from pillion_sidecar.config.problems import escape_controls
@@ -47,7 +50,9 @@ class Edit:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="DESTINATION", help="name of the destination")
+    parser.add_argument(
+        "name", type=destination_name, metavar="DESTINATION", help="name of the destination"
+    )
     options = Options(parser)
     options.file(
         "--resources DIR", "the deliverer's folder of resource files, where it is here [as it says]"
@@ -150,17 +155,33 @@ def _say(args: argparse.Namespace, queue: QueueDetails, *, wanted: bool, edit: E
             "changed": edit is not None,
             "file": None if edit is None else str(edit.file),
             "depth": queue.depth,
+            "capacity": queue.capacity,
         }
         print(json.dumps(document))
         return Exit.OK
     word = "suspended" if wanted else "not suspended"
-    pending = f"{queue.depth:,} pending"
-    if edit is None:
-        print(f"{queue.name} is {word} already; {pending}")
-        return Exit.OK
-    print(f"{queue.name} is {word} now; {pending}")
-    print(escape_controls(f"changed: {edit.file}, spec of line {edit.line}"))
+    when = "already" if edit is None else "now"
+    print(f"{queue.name} is {word} {when}; {queue.depth:,} pending")
+    if wanted and (warning := of_full_queue(queue)):
+        print(warning)
+    if edit is not None:
+        print(escape_controls(f"changed: {edit.file}, spec of line {edit.line}"))
     return Exit.OK
+
+
+def of_full_queue(queue: QueueDetails) -> str:
+    """What goes on though the destination is suspended; empty: nothing does."""
+    one = judged(queue, now=time_of([queue], {}, now=time.time))
+    if one.refuses:
+        return f"its queue is full, so publishers are refused: raise queueSize of {queue.name}"
+    if one.loss is None or one.loss >= 1:
+        return ""
+    rate = queue.accepted_per_second
+    now = f", now {brief_rate(rate)} a second" if rate else ""
+    return (
+        f"its queue is full: each new indication discards the oldest{now}; raise its queueSize, or"
+        " see docs/runbook.md#stop-the-loss"
+    )
 
 
 def _folder(args: argparse.Namespace, told: str) -> Path:

@@ -41,7 +41,7 @@ _SPECS = {
     ),
     "destination": (
         "ListenerDestination",
-        "# A listener. `pillion listen --port 5990` runs one for a first try.\n",
+        "# A listener.{how}\n",
         "  destination: {url}\n  protocol: {protocol}\n",
     ),
     "filter": (
@@ -56,6 +56,8 @@ _SPECS = {
     ),
 }
 
+_TRY_URL = "http://127.0.0.1:5990/"
+_HOW_TO_TRY = " `pillion listen --port 5990` runs one for a first try."
 #: Protocols whose destinations need nothing but a URL.
 _PLAIN = [
     name
@@ -68,20 +70,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=file_path, metavar="DIR", help="folder to make")
     options = Options(parser)
     options.value("--name NAME", "name of the destination", default="operations")
-    options.value("--url URL", "URL of the listener", default="http://127.0.0.1:5990/")
+    options.value("--url URL", f"URL of the listener [{_TRY_URL}; none for a cluster]")
     options.choice("--protocol", _PLAIN, "protocol of the listener", "CIM-XML")
     options.value("--namespace -n NAME", "namespace of the resources, for a cluster [none]")
     add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    url = _url(args)
     folder: Path = args.directory
     shown = escape_controls(str(folder))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         text = f"{shown} is there, and is no empty folder: name another one"
         raise CommandError(text, code=Exit.USAGE)
     try:
-        names = _make(folder, args)
+        names = _make(folder, args, url)
     except OSError as error:
         raise CommandError(f"{shown} cannot be written: {error.strerror}") from error
     if args.output == "json":
@@ -96,11 +99,25 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _make(folder: Path, args: argparse.Namespace) -> list[str]:
+def _url(args: argparse.Namespace) -> str:
+    """Raises CommandError where the one for a first try is none."""
+    if args.url is not None:
+        return str(args.url)
+    if args.namespace is not None:
+        text = "--namespace needs --url: in a cluster a listener must not be on loopback"
+        raise CommandError(text, code=Exit.USAGE)
+    schemes = [scheme.name for scheme in PROTOCOLS[args.protocol].schemes]
+    if "http" not in schemes:
+        text = f"--protocol {args.protocol} needs --url, which begins with {schemes[0]}://"
+        raise CommandError(text, code=Exit.USAGE)
+    return _TRY_URL
+
+
+def _make(folder: Path, args: argparse.Namespace, url: str) -> list[str]:
     """Write the folder in one step, once it is valid; return the names of its files."""
     made = Path(tempfile.mkdtemp(prefix=".pillion-", dir=folder.absolute().parent))
     try:
-        files = files_of(args.name, args.url, args.protocol, args.namespace)
+        files = files_of(args.name, url, args.protocol, args.namespace)
         for name, text in files.items():
             (made / name).write_text(text, encoding="utf-8")
         try:
@@ -131,5 +148,6 @@ def files_of(name: str, url: str, protocol: str, namespace: str | None) -> dict[
             metadata += f", namespace: {json.dumps(namespace)}"
         values = {"url": json.dumps(url), "protocol": protocol, "name": json.dumps(name)}
         head = _HEAD.format(kind=kind, metadata=metadata)
-        files[f"{part}.yaml"] = f"{comment}{head}{spec.format(**values)}"
+        told = comment.format(how=_HOW_TO_TRY if url == _TRY_URL else "")
+        files[f"{part}.yaml"] = f"{told}{head}{spec.format(**values)}"
     return files

@@ -13,6 +13,7 @@ from pillion_cli.arguments import (
     Options,
     add_deliverer_arguments,
     add_output_argument,
+    destination_name,
     seconds_from,
 )
 from pillion_cli.client import DelivererClient, NoDeliverer
@@ -31,6 +32,9 @@ and capacity, the age of the oldest one, since when the listener fails or is slo
 arrive and are delivered per second, the time of the next attempt, when the first indication will be
 discarded, and when the queue will be full. With NAME: that queue, its retry policy and its last 20
 attempts.
+
+Of the queues in trouble those that lose indications now come first, then those that are full and
+refuse publishers, then by the time of the first loss, the state and the depth.
 
 The states, from the worst:
   failing     attempts fail, and are repeated
@@ -83,9 +87,16 @@ _Answer = TypeVar("_Answer", QueuePage, QueueDetails)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_deliverer_arguments(parser)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
-    Options(what).value("--skip NAME", "discard the indication at the front of this queue")
-    Options(what).value("--purge NAME", "discard all pending indications of this queue")
+    what.add_argument(
+        "name",
+        type=destination_name,
+        metavar="NAME",
+        nargs="?",
+        help="show this queue and its attempts",
+    )
+    one = Options(what)
+    one.value("--skip NAME", "discard the indication at the front of this queue", destination_name)
+    one.value("--purge NAME", "discard all pending indications of this queue", destination_name)
     options = Options(parser)
     options.flag("--yes", "do not ask for confirmation")
     options.flag("--failing", "only queues in trouble, from failing to behind")
@@ -186,7 +197,7 @@ class _Look:
         queues = [queue for page in pages for queue in _read(page, QueuePage).queues]
         now = time_of(queues, headers, now=self._now)
         found = [judged(queue, now=now) for queue in queues]
-        shown = [one for one in found if one.state.is_trouble] if self._args.failing else found
+        shown = [one for one in found if one.is_trouble] if self._args.failing else found
         if self._args.output == "json":
             told = (queue for page in pages for queue in page["queues"])
             told_of = dict(zip(map(id, queues), told, strict=True))
@@ -206,7 +217,7 @@ class _Look:
 
     def _next(self, found: Sequence[Judged], output: Output) -> Iterator[str]:
         """Name the next commands, to a person who does not watch."""
-        worst = next((one.queue.name for one in found if one.state.is_trouble), None)
+        worst = next((one.queue.name for one in found if one.is_trouble), None)
         if worst is None or not output.is_terminal or self._args.watch is not None:
             return
         name = shlex.quote(escape_controls(worst))
@@ -257,7 +268,8 @@ def _which(answer: dict[str, Any]) -> str:
     named = [escape_controls(one or "without identifier") for one in answer.get("identifiers", ())]
     if named:
         return f": {', '.join(named)}"
-    return f"; GET /v1/discards?destination={answer['name']} lists them"
+    name = shlex.quote(escape_controls(str(answer["name"])))
+    return f"; `pillion discarded list --destination {name}` lists them"
 
 
 def _confirm(verb: str, name: str, depth: int) -> None:

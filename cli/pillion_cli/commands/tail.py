@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     timeout = WAIT + ANSWER_SECONDS
     with connected(args, timeout=timeout) as client:
         after = _begin(client, args)
+        _check_destination(client, args.destination)
         if output.is_terminal and args.output != "json":
             _tell(f"from number {after + 1:,} on, until Ctrl-C")
         hidden = () if output.width is None or output.width >= WIDE else ("source",)
@@ -100,6 +101,15 @@ def _begin(client: DelivererClient, args: argparse.Namespace) -> int:
     if args.after is not None:
         return int(args.after)
     return 0 if args.since is not None else last_number(client)
+
+
+def _check_destination(client: DelivererClient, name: str | None) -> None:
+    """Warn of one that is not there, which may have been, or will be."""
+    if name is None:
+        return
+    answer = client.get(f"/v1/queues/{name}")
+    if answer.status == 404:
+        _tell(f"waiting all the same: {answer.refusal()}")
 
 
 def _tell(text: str) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
+from pillion_cli.arguments import add_deliverer_arguments, add_output_argument, destination_name
 from pillion_cli.diagnosis import answer_of
 from pillion_cli.exits import Exit
 from pillion_cli.remedies import remedy
@@ -39,7 +39,9 @@ TIMEOUT = 3660.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="DESTINATION", help="name of the destination")
+    parser.add_argument(
+        "name", type=destination_name, metavar="DESTINATION", help="name of the destination"
+    )
     add_deliverer_arguments(parser)
     add_output_argument(parser)
 

@@ -199,32 +199,52 @@ function judge(queue, at) {
   const last = since(queue.lastDiscardTime, at);
   const lost = last !== null && last < LATELY
     ? `${whole(total(queue.discarded))} discarded, the last ${brief(last)} ago` : "";
+  const loss = until(queue.firstLossDueTime, at);
+  const losesNow = Boolean(lost) && loss !== null && loss < 1 && !queue.unreachable;
+  // One that works, or that gets nothing more, is full for a moment.
+  const refuses = queue.depth >= queue.capacity && (loss === null || loss >= 1)
+    && !["ok", "draining", "unreachable"].includes(state);
   const also = joined("; ",
     unanswered >= UNANSWERED && `no answer for ${brief(unanswered)}`,
     state === "failing" && !queue.depth && "nothing waits, so nothing is tried",
     queue.relayTo && `relay to ${queue.relayTo}`,
     queue.held && `${whole(queue.held)} held by message groups`);
   return {
-    queue, state, why: shown(why), also: shown(also), lost, trouble: TROUBLE.has(state),
-    since: since(began, at), next: nextOf(queue, at), loss: until(queue.firstLossDueTime, at),
+    queue, state, why: joined("; ", refuses && "full; publishers are refused", shown(why)), also: shown(also), lost,
+    losesNow, refuses, trouble: TROUBLE.has(state) || losesNow || refuses,
+    since: since(began, at), next: nextOf(queue, at), loss,
   };
 }
 
-const byTrouble = (one, other) => STATES.indexOf(one.state) - STATES.indexOf(other.state)
+const bySoonest = ({ loss }, { loss: other }) => {
+  const [first, second] = [loss, other].map((one) => one === null ? Infinity : one < 1 ? 0 : one);
+  return first === second ? 0 : first - second;
+};
+
+// Of those in trouble first what loses indications now, then what refuses publishers, then by the first loss. The
+// order is that of `pillion queues`.
+const byTrouble = (one, other) => other.trouble - one.trouble
+  || (one.trouble && (other.losesNow - one.losesNow || other.refuses - one.refuses || bySoonest(one, other)))
+  || STATES.indexOf(one.state) - STATES.indexOf(other.state)
   || other.queue.depth - one.queue.depth || (one.queue.name < other.queue.name ? -1 : 1);
 
 const VERBS = {
   failing: "fails", held: "is held", paused: "is paused", unanswered: "does not answer",
   unreachable: "is unknown", suspended: "is suspended", slow: "is slow", behind: "is behind",
+  limited: "is limited",
 };
 
 // A deliverer that never answered has a row without a destination.
 const fullName = ({ name, namespace, pod }) => joined(" at ", shown(name),
   namespace && `${shown(namespace)}/${shown(pod)}`);
 
+const toneOf = ({ state, losesNow, refuses }) => losesNow || refuses ? "failing" : state;
+
 // Older deliverers do not give the reason.
-const firstLoss = ({ queue, loss }, where = "") =>
-  `${joined(": ", `First loss ${inTime(loss)}${where}`, shown(queue.firstLossReason))}.`;
+const firstLoss = ({ queue, loss, losesNow }, where = "") => {
+  const when = losesNow && !where ? "Loses indications now" : `First loss ${inTime(loss)}${where}`;
+  return `${joined(": ", when, shown(queue.firstLossReason))}.`;
+};
 
 // One sentence, without a time that changes: it is read aloud when it changes.
 function headline(judged) {
@@ -234,10 +254,11 @@ function headline(judged) {
     return judged.length === 1 ? "The destination has no trouble."
       : `All ${whole(judged.length)} destinations are without trouble.`;
   }
-  const { queue, state, why } = judged[0];
+  const { queue, state, why, losesNow } = judged[0];
+  const what = joined(" and ", VERBS[state], losesNow && "loses indications now");
   const more = bad === 1 ? `It is the only one of ${plural(judged.length, "destination")} in trouble.`
     : `${whole(bad)} of ${plural(judged.length, "destination")} have trouble.`;
-  return `${joined(": ", `${fullName(queue)} ${VERBS[state]}`, why)}. ${judged.length > 1 ? more : ""}`.trim();
+  return `${joined(": ", `${fullName(queue)} ${what}`, why)}. ${judged.length > 1 ? more : ""}`.trim();
 }
 
 // ------------------------------------------------------------------ the page
@@ -396,10 +417,14 @@ function paintOverview({ first, queues }) {
   const at = now(), judged = queues.map((queue) => judge(queue, at)).sort(byTrouble);
   const bad = judged.filter((one) => one.trouble).length;
   tell($("banner"), headline(judged));
-  set($("banner"), "data-state", judged[0]?.state ?? "ok");
+  set($("banner"), "data-state", judged.length ? toneOf(judged[0]) : "ok");
   document.title = bad ? `${bad} in trouble – Pillion` : "Pillion";
-  const losses = judged.filter((one) => one.loss !== null).sort((one, other) => one.loss - other.loss);
-  tell($("loss"), losses.length ? firstLoss(losses[0], `, at ${fullName(losses[0].queue)}`) : "");
+  const [soonest] = judged.filter((one) => one.loss !== null)
+    .sort((one, other) => other.losesNow - one.losesNow || bySoonest(one, other));
+  // The banner tells it of the worst one.
+  const refusing = judged.slice(1).find((one) => one.refuses);
+  tell($("loss"), joined(" ", soonest && firstLoss(soonest, `, at ${fullName(soonest.queue)}`),
+    refusing && `Publishers are refused, since the queue of ${fullName(refusing.queue)} is full.`));
   $("queues").classList.toggle("no-rates", queues.every((queue) => queue.acceptedPerSecond == null));
   paintList($("notes"), notesOf(first));
   if (isAll()) paintNamespaces(queues);
@@ -607,11 +632,12 @@ function paintFacts(facts) {
 }
 
 function paintDestination({ queue, trail }) {
+  $("actions").hidden = false;
   const at = now(), judged = judge(queue, at);
   tell($("name"), shown(queue.name));
   tell($("state"), judged.trouble ? headline([judged])
     : joined(": ", `${judged.state === "ok" ? "No trouble" : judged.state}`, judged.why) + ".");
-  set($("state"), "data-state", judged.state);
+  set($("state"), "data-state", toneOf(judged));
   const { loss, lost } = judged;
   tell($("lost"), joined(" ", loss !== null && firstLoss(judged), lost && `${lost}.`));
   document.title = `${shown(queue.name)} ${judged.state} – Pillion`;
@@ -962,10 +988,12 @@ function refuse(error) {
 }
 
 // What the view showed would pass for new.
-function showRefusal({ message }) {
+function showRefusal({ message, status }) {
   const place = { cluster: "banner", overview: "banner", destination: "state", search: "summary" }[view.kind];
   tell($(place), shown(message));
   set($(place), "data-state", "failing");
+  // A destination that is not there has nothing to act on.
+  $("actions").hidden = status === 403 || status === 404;
   $(VIEWS[view.kind].section).hidden = false;
 }
 

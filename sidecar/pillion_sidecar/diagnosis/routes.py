@@ -170,7 +170,7 @@ class _Routes:
         configuration = self._diagnosis.configuration()
         if configuration is None:
             raise web.HTTPServiceUnavailable(
-                text="no configuration is loaded yet; GET /v1/status says why",
+                text="no configuration is loaded yet; `pillion doctor` says why",
                 headers={"Retry-After": "1"},
             )
         return configuration

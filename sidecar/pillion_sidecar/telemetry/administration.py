@@ -289,7 +289,7 @@ class _Routes:
 def unknown_queue(name: str, known: Collection[str]) -> web.HTTPNotFound:
     # Not the names of all: there may be thousands.
     near = get_close_matches(name[:MOST_SHOWN], known, n=1)
-    remedy = f"did you mean {near[0]}?" if near else "GET /v1/queues lists them"
+    remedy = f"did you mean {near[0]}?" if near else "`pillion queues` lists them"
     text = f"no destination queue named {name[:MOST_SHOWN]!r}; {remedy}"
     return web.HTTPNotFound(text=text)
 

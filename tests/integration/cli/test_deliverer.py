@@ -116,7 +116,7 @@ def test_publish_then_look_then_give_up(
     samples = deliverer.metrics()
     # One that is in flight at the moment is let finish, and only then given up.
     given_up = re.fullmatch(
-        r"siem: ([23]) discarded; GET /v1/discards\?destination=siem lists them\n", said
+        r"siem: ([23]) discarded; `pillion discarded list --destination siem` lists them\n", said
     )
     assert given_up is not None
     assert int(given_up[1]) <= samples["pillion_indications_discarded_total", discarded] <= 3

@@ -94,8 +94,19 @@ async def test_only_the_first_of_a_queue_has_a_next_attempt(
     assert "next in " in capsys.readouterr().out
     assert await run(deliverer, HOSTILE) == Exit.OK
     shown = capsys.readouterr().out
-    assert "1 before it" in shown
+    assert "1 before it, and the first of them is tried in " in shown
     assert "next in " not in shown
+
+
+async def test_what_its_queue_has_discarded_is_not_told_of_one_that_waits(
+    deliverer: Sidecar, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await deliverer.publish(*(alert(f"b-{number}") for number in range(3)), query="ack=accepted")
+    assert (await deliverer.post("/v1/queues/bad/skip")).status == 200
+    assert await run(deliverer, "b-2") == Exit.OK
+    shown = capsys.readouterr().out
+    assert "before it" in shown
+    assert "1 discarded" not in shown
 
 
 async def test_json_has_all_that_is_known(

@@ -121,6 +121,15 @@ async def test_tail_selects_and_shows_earlier_ones(
     assert [one["identifier"] for one in found] == identifiers
 
 
+async def test_tail_warns_of_a_destination_that_is_not_there(deliverer: Sidecar) -> None:
+    arguments = ("tail", "--destination", "a-god-one", "--server", deliverer.intake)
+    with in_terminal(*arguments, columns=200) as terminal:
+        shown = await asyncio.to_thread(terminal.until, "did you mean a-good-one?")
+        assert "pillion tail: waiting all the same: HTTP 404: no destination queue" in shown
+        terminal.interrupt()
+        assert await asyncio.to_thread(terminal.end) == Exit.INTERRUPTED
+
+
 HOSTILE = "a\x9b31m\u202eb" + "x" * 5000
 
 

@@ -221,7 +221,7 @@ async def test_skip_and_purge_say_what_was_given_up(
     assert queue.depth == 0
     assert capsys.readouterr().out == (
         "siem: 1 discarded: siem-first\n"
-        "siem: 1,199 discarded; GET /v1/discards?destination=siem lists them\n"
+        "siem: 1,199 discarded; `pillion discarded list --destination siem` lists them\n"
     )
     assert await run("--skip", "siem", "--yes") == Exit.FAILED
     assert capsys.readouterr().out == "siem: 0 discarded: no indication is pending\n"

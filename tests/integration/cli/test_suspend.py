@@ -41,6 +41,29 @@ async def test_a_destination_is_suspended_and_resumed_in_its_file(
             assert capsys.readouterr().out.startswith("siem is not suspended already; ")
 
 
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("Adaptive", "its queue is full: each new indication discards the oldest"),
+        ("Reject", "its queue is full, so publishers are refused"),
+    ],
+)
+async def test_a_full_queue_is_told_for_it_goes_on_losing_or_refusing(
+    tmp_path: Path, policy: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    siem = destination("siem", suspended=True, queueSize=2, queueFullPolicy=policy)
+    async with sidecar(write(tmp_path, *resources(siem))) as process:
+        await process.publish(*alerts(0, 2), query="ack=accepted")
+        await process.publish(*alerts(2, 1), query="ack=accepted")
+        assert await run(process, "suspend", "siem") == Exit.OK
+        first, second = capsys.readouterr().out.splitlines()
+        assert first == "siem is suspended already; 2 pending"
+        assert second.startswith(told)
+        assert await run(process, "doctor", "--destination", "siem") == Exit.FAILED
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if "queue of siem" in line]
+        assert line.startswith("problem")
+
+
 async def test_what_cannot_take_effect_is_not_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from pillion_cli.queue_states import judged
+from pillion_cli.queue_states import ORDERS, judged
 from pillion_cli.units import duration
 from pillion_sidecar.wire.queues import (
     HoldStatus,
@@ -100,6 +100,15 @@ STATES = [
     told("j", draining=True, depth=1),
     told("k", rate_limit=RateLimitStatus(per_second=5, burst=10, limiting=True), depth=3),
     told("l", **waiting(9, high_water=50)),
+    failing("m", depth=3, first_loss_due_time=Moment(NOW + 80_000)),
+    told("n", suspended=True, depth=9, capacity=9),
+    told(
+        "o",
+        suspended=True,
+        first_loss_due_time=Moment(NOW),
+        last_discard_time=Moment(NOW - 1),
+        discarded={"queue-full": 3},
+    ),
 ]
 
 
@@ -124,10 +133,7 @@ def test_its_states_and_their_order_are_those_of_the_command(
     queues = [_at_present(queue, now) for queue in STATES]
     api.show(*queues)
     _opened(page, api)
-    found = sorted(
-        (judged(queue, now=now) for queue in queues),
-        key=lambda one: (one.state, -one.queue.depth, one.queue.name),
-    )
+    found = sorted((judged(queue, now=now) for queue in queues), key=ORDERS["trouble"])
     shown = list(zip(page.texts(f"{ROWS} th"), page.texts(f"{ROWS} .state"), strict=True))
     assert shown == [(one.queue.name, str(one.state)) for one in found]
     causes = dict(zip(page.texts(f"{ROWS} th"), page.texts(f"{ROWS} td:nth-child(3)"), strict=True))
@@ -136,7 +142,14 @@ def test_its_states_and_their_order_are_those_of_the_command(
         "fatal-error: HTTP 400; nothing waits, so nothing is tried",
     )
     assert (causes["d"], causes["e"]) == ("certificate: expired", "circuit-breaker")
-    assert page.text("#banner") == "b fails: HTTP 503. 8 of 12 destinations have trouble."
+    assert causes["n"] == "full; publishers are refused; its resource has suspended: true"
+    assert page.text("#banner") == (
+        "o is suspended and loses indications now: its resource has suspended: true."
+        " 11 of 15 destinations have trouble."
+    )
+    assert page.text("#loss") == (
+        "First loss now, at o. Publishers are refused, since the queue of n is full."
+    )
 
 
 def test_rates_a_slow_listener_and_the_first_loss_are_shown(
@@ -220,6 +233,7 @@ def test_the_page_of_a_destination_begins_with_what_is_lost(
     api.show(failing("siem", **due, **lost))
     _opened(page, api, "#/destination/siem")
     page.until("document.getElementById('lost').textContent")
+    assert page.run("return document.getElementById('actions').checkVisibility()")
     assert page.text("#lost") == "First loss in 2 h: queue-full. 3 discarded, the last 2 min ago."
 
 
@@ -243,6 +257,7 @@ def test_an_unknown_destination_is_said_to_be_unknown(
 ) -> None:
     page.open(f"{api.url}/console{fragment}")
     page.until("document.getElementById('state').textContent.startsWith('no destination')")
+    assert not page.run("return document.getElementById('actions').checkVisibility()")
     (complaint,) = page.complaints()
     assert "404" in complaint
 

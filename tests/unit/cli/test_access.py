@@ -132,6 +132,50 @@ def test_an_answer_of_another_server_names_the_options_to_check(body: bytes) -> 
     assert "hello" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{..}",
+            "it broke off after 4 bytes; try again",
+        ),
+        (b"SSH-2.0-OpenSSH\r\n", "it does not speak HTTP; name another with --server"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_in_a_sentence(answer: bytes, told: str) -> None:
+    def serve(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1024)
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(Unreachable, match=told), DelivererClient(url, timeout=10) as client:
+            client.get("/v1/queues")
+        thread.join()
+
+
+def test_a_redirect_names_its_target_and_what_to_give() -> None:
+    answer = Answer(302, b"", headers={"location": "http://me:secret@h/x"})
+    assert str(answer.refusal()) == (
+        "HTTP 302: (no text); a redirect to http://…@h/x is not followed: give the deliverer's own"
+        " address"
+    )
+    assert "a redirect is not followed" in str(Answer(307, b"").refusal())
+
+
+def test_a_name_that_no_request_can_have_is_told_before_it_is_sent() -> None:
+    with (
+        DelivererClient("http://127.0.0.1:1", timeout=1) as client,
+        pytest.raises(CommandError, match="too long: a request has 8,000 characters") as caught,
+    ):
+        client.get(f"/v1/queues/{'x' * 10_000}")
+    assert caught.value.code == Exit.USAGE
+
+
 def test_a_refusal_for_lack_of_a_token_names_the_option() -> None:
     with pytest.raises(Refused, match=r"HTTP 401: there is no token; --token-file"):
         Answer(401, b'{"reason": "there is no token"}').document()

@@ -18,13 +18,14 @@ from pillion_cli.doctor import (
     check_history,
     check_journal,
     check_queue,
+    check_queues,
 )
 from pillion_cli.findings import Finding, Level, finding_lines, ok, problem, warning
 from pillion_cli.terminal import Output
 from pillion_cli.ways import Ways
 from pillion_sidecar.wire.diagnosis import DelivererStatus, Endpoint, HistoryStatus, JournalStatus
 from pillion_sidecar.wire.queues import HoldStatus, Moment
-from support.queue_answers import NOW, failing, told
+from support.queue_answers import NOW, failing, told, waiting
 
 JOURNAL = JournalStatus(
     folder="/journal",
@@ -36,6 +37,7 @@ JOURNAL = JournalStatus(
     is_full=False,
     damaged=0,
 )
+LOST = {"last_discard_time": Moment(NOW), "discarded": {"queue-full": 583}}
 HISTORY = HistoryStatus(is_on_disk=True, last=7, unkept_discards=0, is_behind=False)
 STATUS = DelivererStatus(
     version="0.1.0",
@@ -157,6 +159,13 @@ def test_a_rendered_configuration_is_mended_in_kubernetes() -> None:
         (told(), Level.OK, ""),
         (failing(), Level.PROBLEM, ""),
         (failing(suspended=True), Level.WARNING, "pillion resume"),
+        (told(suspended=True, depth=9, capacity=9), Level.PROBLEM, "pillion resume"),
+        (
+            told(suspended=True, first_loss_due_time=Moment(NOW), **LOST),
+            Level.PROBLEM,
+            "pillion resume",
+        ),
+        (told(first_loss_due_time=Moment(NOW), **LOST), Level.PROBLEM, "`pillion test siem`"),
         (
             failing(hold=HoldStatus(cause="disabled", message="m", since=Moment(NOW))),
             Level.PROBLEM,
@@ -178,7 +187,40 @@ def test_each_queue_in_trouble_has_what_to_do(queue: Any, level: Level, remedy: 
 def test_a_certificate_for_another_name_has_a_remedy_of_its_own(why: str, do: str) -> None:
     found = check_queue(failing(cause="certificate", detail=why), now=NOW)
     assert do in found.remedy
-    assert f"{why}; 0 pending" in found.text
+    assert f"{why}; 1 pending" in found.text
+
+
+@pytest.mark.parametrize(
+    ("queue", "text", "remedy"),
+    [
+        (
+            failing(first_loss_due_time=Moment(NOW + 300), **waiting(9)),
+            "failing for 60 s: HTTP 503; 5 pending; first loss in 5 min",
+            "shows why",
+        ),
+        (
+            told(suspended=True, first_loss_due_time=Moment(NOW), **LOST),
+            "suspended: its resource has suspended: true; 583 discarded, the last 0 s ago;"
+            " 0 pending; loses indications now",
+            "until then stop the loss: docs/runbook.md#stop-the-loss",
+        ),
+        (
+            told(suspended=True, depth=9, capacity=9),
+            "suspended: full; publishers are refused; its resource has suspended: true; 9 pending",
+            "until then raise queueSize, or accept losses with another queueFullPolicy",
+        ),
+    ],
+)
+def test_a_queue_is_told_in_the_words_of_the_queues(queue: Any, text: str, remedy: str) -> None:
+    found = check_queue(queue, now=NOW)
+    assert found.text == text
+    assert found.remedy.endswith(remedy)
+
+
+def test_the_worst_queue_comes_first() -> None:
+    losing = told("b", suspended=True, first_loss_due_time=Moment(NOW), **waiting(9, **LOST))
+    found = check_queues([failing("a"), losing], now=lambda: NOW)
+    assert [one.check for one in found] == ["queue of b", "queue of a"]
 
 
 # ---------------------------------------------------------------------- lines

@@ -17,6 +17,7 @@ FILES = ["service.yaml", "destination.yaml", "filter.yaml", "subscription.yaml"]
 def test_the_folder_is_valid_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "pillion.d"
     assert main(["init", str(folder)]) == Exit.OK
+    assert "`pillion listen --port 5990`" in (folder / "destination.yaml").read_text()
     *files, following = capsys.readouterr().out.splitlines()
     assert files == [str(folder / name) for name in FILES]
     assert following == f"next: pillion sidecar --resources {folder}"
@@ -36,6 +37,7 @@ def test_a_destination_and_a_namespace_are_as_they_are_given(
     assert json.loads(capsys.readouterr().out) == {"folder": str(folder), "files": FILES}
     siem = load_folder(folder).destinations["siem"]
     assert (siem.destination, siem.protocol) == (url, "CloudEvents")
+    assert "pillion listen" not in (folder / "destination.yaml").read_text()
     text = (folder / "subscription.yaml").read_text()
     assert 'metadata: {name: "major-alerts-to-siem", namespace: "shop"}' in text
 
@@ -55,6 +57,25 @@ def test_nothing_is_written_that_would_not_be_valid(
     error = capsys.readouterr().err
     assert told in error
     assert error.endswith("nothing was written: the resources would not be valid\n")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("-n", "shop"),
+            "--namespace needs --url: in a cluster a listener must not be on loopback",
+        ),
+        (("--protocol", "Syslog"), "--protocol Syslog needs --url, which begins with syslog://"),
+        (("--protocol", "File"), "--protocol File needs --url, which begins with file://"),
+    ],
+)
+def test_a_url_is_asked_for_where_the_one_for_a_first_try_is_none(
+    tmp_path: Path, arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path / "new"), *arguments]) == Exit.USAGE
+    assert capsys.readouterr().err == f"pillion init: {told}\n"
     assert os.listdir(tmp_path) == []
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pillion_cli.arguments import file_path, seconds_from
+from pillion_cli.arguments import destination_name, file_path, seconds_from
 from pillion_cli.exits import Exit
 from pillion_cli.main import COMMANDS, command_parser, load, main
 
@@ -102,6 +102,23 @@ def test_a_misspelt_choice_is_answered_with_the_nearest_or_with_all(
     assert told(capsys, "publish", "x", "--ack", given) == answer
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["test", ""],
+        ["suspend", ""],
+        ["resume", ""],
+        ["queues", ""],
+        ["queues", "--purge", ""],
+        ["tail", "--destination", ""],
+    ],
+)
+def test_an_empty_name_is_a_wrong_command_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, *arguments).endswith(": the name of the destination is empty")
+
+
 def test_a_question_ends_without_a_semicolon(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["hlp", "publish"])
@@ -131,7 +148,7 @@ def test_a_wrong_value_is_answered_without_the_name_of_a_function(
         action.option_strings[0]
         for action in parser._actions
         if action.option_strings
-        and action.type not in (None, Path, file_path)
+        and action.type not in (None, Path, destination_name, file_path)
         and not action.choices
     ]
     for option in typed:

@@ -110,16 +110,71 @@ QUEUES = (
     failing("f-held", hold=HOLD),
     failing("g-failing", depth=3, first_loss_due_time=Moment(NOW + 30)),
     failing("h-failing", depth=4),
+    failing("i-failing", depth=3),
 )
 
 
 @pytest.mark.parametrize(
     ("order", "names"),
-    [("trouble", "hgfedcba"), ("name", "abcdefgh"), ("depth", "abhgfedc"), ("loss", "gahfedcb")],
+    [
+        ("trouble", "ghifedcba"),
+        ("name", "abcdefghi"),
+        ("depth", "abhgifedc"),
+        ("loss", "gahifedcb"),
+    ],
 )
 def test_the_order_is_the_one_that_is_asked_for(order: str, names: str) -> None:
     ordered = sorted(map(found, QUEUES), key=ORDERS[order])
     assert "".join(one.queue.name[0] for one in ordered) == names
+
+
+FULL = {"depth": 10, "capacity": 10}
+LOST = {"last_discard_time": Moment(NOW - 1), "discarded": {"queue-full": 440}}
+#: As with queueFullPolicy: Adaptive.
+LOSES = told("loses", suspended=True, first_loss_due_time=Moment(NOW), **FULL, **LOST)
+#: As with queueFullPolicy: Reject.
+REFUSES = told("refuses", suspended=True, **FULL)
+
+
+def test_of_those_in_trouble_what_loses_now_or_first_is_the_worst() -> None:
+    queues = (
+        told("a-ok", first_loss_due_time=Moment(NOW + 1)),
+        failing("b-loses-tomorrow", depth=900, first_loss_due_time=Moment(NOW + 80_000)),
+        failing("c-loses-nothing", depth=999),
+        told("d-suspended", suspended=True, first_loss_due_time=Moment(NOW + 27)),
+        REFUSES,
+        LOSES,
+        told("e-limited", rate_limit=LIMIT, first_loss_due_time=Moment(NOW), **FULL, **LOST),
+    )
+    ordered = sorted(map(found, queues), key=ORDERS["trouble"])
+    assert [one.queue.name for one in ordered] == [
+        *("loses", "e-limited", "refuses", "d-suspended"),
+        *("b-loses-tomorrow", "c-loses-nothing", "a-ok"),
+    ]
+    assert [one.is_trouble for one in ordered] == [True] * 6 + [False]
+
+
+@pytest.mark.parametrize(
+    ("queue", "refuses"),
+    [
+        (REFUSES, True),
+        (LOSES, False),
+        (failing(depth=10, capacity=10), True),
+        # It discards nothing until the next attempt has failed.
+        (failing(first_loss_due_time=Moment(NOW + 9), **FULL), True),
+        (failing(first_loss_due_time=Moment(NOW), **FULL), False),
+        (told(rate_limit=LIMIT, **FULL), True),
+        (told(suspended=True, depth=9, capacity=10), False),
+        (told(**FULL), False),
+        (told(draining=True, **FULL), False),
+    ],
+)
+def test_a_full_queue_that_discards_nothing_refuses_publishers(
+    queue: QueueStatus, refuses: bool
+) -> None:
+    one = found(queue)
+    assert one.refuses is refuses
+    assert one.why.startswith("full; publishers are refused") is refuses
 
 
 def test_the_oldest_first() -> None:
@@ -137,7 +192,21 @@ def test_the_oldest_first() -> None:
             "2 destinations without trouble; the first loss is due now, at b",
         ),
         ([failing(), told("b")], "1 of 2 destinations has trouble"),
-        (QUEUES, "7 of 8 destinations have trouble; the first loss is due in 30 s, at g-failing"),
+        (QUEUES, "8 of 9 destinations have trouble; the first loss is due in 30 s, at g-failing"),
+        (
+            [failing("a", first_loss_due_time=Moment(NOW)), LOSES],
+            "2 of 2 destinations have trouble; loses loses indications now",
+        ),
+        (
+            [failing(first_loss_due_time=Moment(NOW + 40)), REFUSES],
+            "2 of 2 destinations have trouble; refuses is full, so publishers are refused; the"
+            " first loss is due in 40 s, at siem",
+        ),
+        (
+            [REFUSES, LOSES],
+            "2 of 2 destinations have trouble; refuses is full, so publishers are refused; loses"
+            " loses indications now",
+        ),
     ],
 )
 def test_the_summary_counts_the_trouble_and_names_the_first_loss(

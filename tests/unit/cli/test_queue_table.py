@@ -8,7 +8,13 @@ from rich.cells import cell_len
 from pillion_cli.queue_states import Judged, judged, summary
 from pillion_cli.queue_table import WIDE, details_lines, queue_lines
 from pillion_cli.terminal import Output, Style
-from pillion_sidecar.wire.queues import Moment, QueueDetails, RetryStatus
+from pillion_sidecar.wire.queues import (
+    HoldStatus,
+    Moment,
+    QueueDetails,
+    RateLimitStatus,
+    RetryStatus,
+)
 from support.queue_answers import NOW, failing, slow, told, waiting
 
 LONG = "a-name-of-a-destination.with-many-letters.in-it.example.com"
@@ -78,7 +84,14 @@ def test_a_full_queue_that_discards_is_told_as_losing() -> None:
     queue = judged(failing("siem", **LOSES_NOW, **lost), now=NOW)
     shown = list(queue_lines([queue], Output(width=80, height=24), is_wide=False))
     assert shown[2] == "  loses indications now: queue-full; HTTP 503"
-    assert summary([queue]) == "1 of 1 destination has trouble; siem loses indications now"
+    assert summary([queue]) == "1 of 1 destination has trouble; siem loses indications now: queue-full"
+
+
+def test_a_full_queue_that_refuses_is_told_as_refusing() -> None:
+    full = {"depth": 10, "capacity": 10, "full_time": Moment(NOW)}
+    queue = judged(told(suspended=True, **full), now=NOW)
+    shown = list(queue_lines([queue], Output(width=80, height=24), is_wide=False))
+    assert shown[2] == "  full; publishers are refused; its resource has suspended: true"
 
 
 def test_forty_columns_show_the_times_below() -> None:
@@ -158,3 +171,28 @@ def test_one_retry_is_no_plural(attempts: int | None, told: str) -> None:
     one = judged(queue, now=NOW)
     shown = details_lines(one, queue, Output(), now=NOW, is_wide=False)
     assert f"retry: {told}, 30 s apart; lifetime 15 min" in shown
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_one_queue_has_no_line_that_is_too_long(width: int) -> None:
+    queue = QueueDetails(
+        name="siem",
+        depth=0,
+        capacity=10,
+        high_water=0,
+        hold=HoldStatus(cause="certificate", message=HOSTILE, since=Moment(NOW)),
+        rate_limit=RateLimitStatus(per_second=0.5, burst=1000, limiting=True),
+        retry=RetryStatus(
+            attempts=None,
+            interval_seconds=30,
+            backoff="Exponential",
+            maximum_interval_seconds=1800,
+            jitter_percent=20,
+        ),
+        indication_lifetime_seconds=86_400,
+    )
+    one, output = judged(queue, now=NOW), Output(width=width, height=24)
+    shown = list(details_lines(one, queue, output, now=NOW, is_wide=False))
+    # Wide characters take two cells.
+    assert max(map(len, shown)) <= width
+    assert "retry: no limit of retries, 30 s apart, doubling to 30 min" in " ".join(shown)

@@ -2,13 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_cli.exits import CommandError
-from pillion_cli.suspension import edited, kubectl, put_back, replace
+from pillion_cli.suspension import edited, kubectl, of_full_queue, put_back, replace
+from pillion_sidecar.wire.queues import Moment, QueueDetails
+from support.queue_answers import NOW, waiting
 
 BLOCK = """\
 # The pager.
@@ -133,6 +136,32 @@ def test_a_link_stays_and_rights_stay(tmp_path: Path) -> None:
     assert (folder / "link.yaml").is_symlink()
     assert "suspended: true" in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ({"depth": 3}, ""),
+        ({"depth": 3, "first_loss_due_time": Moment(NOW + 60)}, ""),
+        ({"depth": 9}, "its queue is full, so publishers are refused: raise queueSize of siem"),
+        (
+            {"first_loss_due_time": Moment(NOW), "accepted_per_second": 10.04, **waiting(9)},
+            "its queue is full: each new indication discards the oldest, now 10 a second; raise its"
+            " queueSize, or see docs/runbook.md#stop-the-loss",
+        ),
+        (
+            {"first_loss_due_time": Moment(NOW), "accepted_per_second": 0.0, **waiting(9)},
+            "its queue is full: each new indication discards the oldest; raise its queueSize, or"
+            " see docs/runbook.md#stop-the-loss",
+        ),
+    ],
+)
+def test_a_suspended_destination_tells_what_its_full_queue_does(
+    members: dict[str, Any], told: str
+) -> None:
+    usual = {"capacity": 9, "high_water": 9, "suspended": True}
+    oldest = waiting(9, depth=9)
+    assert of_full_queue(QueueDetails(name="siem", **{**usual, **oldest, **members})) == told
 
 
 def test_a_command_for_kubernetes_says_the_same() -> None:
