@@ -168,8 +168,8 @@ class DelivererClient:
         Raises :class:`CommandError` for an invalid URL.
         """
         whole, parts = read_url(url)
-        #: For texts; without a password.
-        self.url = shown or _shown(whole)
+        #: For texts.
+        self.url = shown or whole
         host, port = parts.hostname, parts.port
         assert host is not None
         self._access = access or Access()
@@ -261,6 +261,11 @@ def read_url(url: str) -> tuple[str, SplitResult]:
     usable = parts.scheme in ("http", "https") and parts.hostname and port != 0
     if not usable or (whole != url and port is None) or _UNPRINTABLE.search(whole):
         raise _no_url(url, "write http or https and a host, or HOST:PORT")
+    if "@" in parts.netloc:
+        text = "write no user name or password; --token-file names the file with a token"
+        raise _no_url(url, text)
+    if "?" in whole or "#" in whole:
+        raise _no_url(re.split("[?#]", url)[0], "write it without ? and #, and what follows")
     return whole, parts
 
 
