@@ -28,6 +28,8 @@ CA_VARIABLE, TOKEN_VARIABLE = "PILLION_CA", "PILLION_TOKEN_FILE"
 DEFAULT_URL = "http://127.0.0.1:8288"
 #: http.client raises for these characters in a URL.
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
+#: Beyond it JSON's numbers are no longer exact.
+LARGEST_COUNT = 2**53
 #: Maximum size of an answer (bytes); 10,000 refused lines take 3 MB.
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
@@ -120,8 +122,8 @@ class Answer:
     def json(self) -> dict[str, Any] | None:
         """None if the body is no JSON object."""
         try:
-            decoded = json.loads(self.body)
-        except ValueError:
+            decoded = json.loads(self.body, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
             return None
         return decoded if isinstance(decoded, dict) else None
 
@@ -248,6 +250,21 @@ class DelivererClient:
         sock = self._connection.sock
         if sock is not None and select.select([sock], [], [], 0)[0]:
             self._connection.close()
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
+
+
+def count_of(document: Mapping[str, Any], name: str) -> int:
+    """Return a count of an answer. Raises :class:`NoDeliverer`."""
+    if not is_count(document.get(name)):
+        raise NoDeliverer(f"{name} is not what it should be")
+    return int(document[name])
 
 
 def read_url(url: str) -> tuple[str, SplitResult]:

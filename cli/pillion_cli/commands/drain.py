@@ -12,7 +12,7 @@ from pillion_cli.arguments import (
     add_output_argument,
     add_timeout_argument,
 )
-from pillion_cli.client import Unreachable
+from pillion_cli.client import Unreachable, count_of
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.output import OutputError
 from pillion_cli.servers import connected
@@ -76,7 +76,7 @@ def _drain(args: argparse.Namespace) -> int:
                 raise
             _tell(args, f"{failure}; nothing is left to do", pending=None)
             return Exit.OK
-    left = answer.document(200, 202)["pending"]
+    left = count_of(answer.document(200, 202), "pending")
     _tell(args, f"{left:,} pending", pending=left)
     return Exit.PARTLY if left else Exit.OK
 
