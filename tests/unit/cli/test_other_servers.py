@@ -130,3 +130,41 @@ def test_pages_that_do_not_end_are_not_asked_for_without_end(
         assert sum(path.startswith(paged) for path in server.paths) == requests
     told = capsys.readouterr()
     assert "its pages do not end" in " ".join((told.out + told.err).split())
+
+
+def test_a_drain_names_the_destinations_and_why_they_wait(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def answer(path: str) -> bytes:
+        document = answer_to(path)
+        if path.startswith("/drain"):
+            others = {f"z-{number}": 1 for number in range(6)}
+            document = {"complete": False, "pending": 26, "destinations": {**others, "siem": 20}}
+        return json.dumps(document).encode()
+
+    with OtherServer(answer) as server:
+        assert run(server.url, "drain") == Exit.PARTLY
+        first, worst, *_, more, last = capsys.readouterr().out.splitlines()
+        assert first == "26 pending, which cannot be delivered now"
+        assert worst == "siem: 20 pending; failing: its attempts fail"
+        assert more == "2 more destinations: pillion queues lists them"
+        assert last == "try: pillion queues siem"
+        assert run(server.url, "drain --output json") == Exit.PARTLY
+        told = json.loads(capsys.readouterr().out)
+        assert (told["pending"], told["destinations"]["siem"]) == (26, 20)
+        before = len(server.paths)
+        assert run(server.url, "drain --best-effort") == Exit.OK
+        assert capsys.readouterr().out == f"{first}\n"
+        assert len(server.paths) == before + 1
+
+
+def test_a_drain_counts_though_the_reason_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(path: str) -> bytes:
+        return json.dumps(answer_to(path) if path.startswith("/drain") else []).encode()
+
+    with OtherServer(answer) as server:
+        assert run(server.url, "drain") == Exit.PARTLY
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "siem: 20 pending",
+        "try: pillion queues siem",
+    ]
