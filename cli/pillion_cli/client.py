@@ -32,6 +32,8 @@ DEFAULT_URL = "http://127.0.0.1:8288"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
 #: Maximum characters of a request's path and query; a deliverer reads a line of 8,190 bytes.
 MOST_TARGET = 8_000
+#: Beyond it JSON's numbers are no longer exact.
+LARGEST_COUNT = 2**53
 #: Maximum size of an answer (bytes); 10,000 refused lines take 3 MB.
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
@@ -124,8 +126,8 @@ class Answer:
     def json(self) -> dict[str, Any] | None:
         """None if the body is no JSON object."""
         try:
-            decoded = json.loads(self.body)
-        except ValueError:
+            decoded = json.loads(self.body, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
             return None
         return decoded if isinstance(decoded, dict) else None
 
@@ -176,8 +178,8 @@ class DelivererClient:
         Raises :class:`CommandError` for an invalid URL.
         """
         whole, parts = read_url(url)
-        #: For texts; without a password.
-        self.url = shown or _shown(whole)
+        #: For texts.
+        self.url = shown or whole
         host, port = parts.hostname, parts.port
         assert host is not None
         self._access = access or Access()
@@ -261,6 +263,21 @@ class DelivererClient:
             self._connection.close()
 
 
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
+
+
+def count_of(document: Mapping[str, Any], name: str) -> int:
+    """Return a count of an answer. Raises :class:`NoDeliverer`."""
+    if not is_count(document.get(name)):
+        raise NoDeliverer(f"{name} is not what it should be")
+    return int(document[name])
+
+
 def read_url(url: str) -> tuple[str, SplitResult]:
     """Parse a URL or HOST:PORT. Raises :class:`CommandError`."""
     whole = url if "://" in url else f"http://{url}"
@@ -272,6 +289,11 @@ def read_url(url: str) -> tuple[str, SplitResult]:
     usable = parts.scheme in ("http", "https") and parts.hostname and port != 0
     if not usable or (whole != url and port is None) or _UNPRINTABLE.search(whole):
         raise _no_url(url, "write http or https and a host, or HOST:PORT")
+    if "@" in parts.netloc:
+        text = "write no user name or password; --token-file names the file with a token"
+        raise _no_url(url, text)
+    if "?" in whole or "#" in whole:
+        raise _no_url(re.split("[?#]", url)[0], "write it without ? and #, and what follows")
     return whole, parts
 
 

@@ -1,24 +1,16 @@
 """The checks of ``pillion doctor``, from the deliverer's answers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
-from pillion_cli.client import DelivererClient, NoDeliverer, Refused
+from pillion_cli.client import DelivererClient, Refused
 from pillion_cli.diagnosis import answer_of
 from pillion_cli.findings import Finding, ok, problem, warning
 from pillion_cli.queue_states import ORDERS, State, judged, time_of
 from pillion_cli.remedies import remedy
 from pillion_cli.units import brief
-from pillion_sidecar.wire.diagnosis import (
-    DelivererStatus,
-    Endpoint,
-    EndpointPage,
-    HistoryStatus,
-    JournalStatus,
-)
-from pillion_sidecar.wire.queues import AnswerError, QueuePage, QueueStatus, converted
+from pillion_sidecar.wire.diagnosis import DelivererStatus, HistoryStatus, JournalStatus
+from pillion_sidecar.wire.queues import QueuePage, QueueStatus
 
-PAGE = 1000
 #: Sentences of a check that are shown.
 MOST_TOLD = 5
 #: Seconds by which clocks may differ, and by which lines expire wrongly.
@@ -72,7 +64,7 @@ def check_clock(status: DelivererStatus, *, before: float, after: float) -> Find
     return told("clock", text, "synchronize both (NTP): expires and certificates depend on it")
 
 
-def check_configuration(status: DelivererStatus, page: Mapping[str, Any]) -> Iterator[Finding]:
+def check_configuration(status: DelivererStatus, page: QueuePage) -> Iterator[Finding]:
     """``page`` is the first one of the queues."""
     check = "configuration"
     if status.configuration_problem is not None:
@@ -89,11 +81,11 @@ def check_configuration(status: DelivererStatus, page: Mapping[str, Any]) -> Ite
         yield ok(check, f"revision {status.revision} of {status.resources} is in force")
     for text in status.warnings[:MOST_TOLD]:
         yield warning(check, text)
-    for kept in page.get("keptFilters", ())[:MOST_TOLD]:
-        text = f"the last good version of filter {kept['name']} is in force: {kept['problem']}"
+    for kept in (page.kept_filters or [])[:MOST_TOLD]:
+        text = f"the last good version of filter {kept.name} is in force: {kept.problem}"
         yield warning(check, text, "correct the filter")
-    if ended := page.get("endedSubscriptionsCount"):
-        names = ", ".join(one["name"] for one in page["endedSubscriptions"][:MOST_TOLD])
+    if ended := page.ended_subscriptions_count:
+        names = ", ".join(one.name for one in (page.ended_subscriptions or [])[:MOST_TOLD])
         text = f"{ended:,} subscriptions have ended by themselves, such as {names}"
         yield warning(check, text, "change the resource, or delete it")
 
@@ -148,36 +140,6 @@ def check_history(history: HistoryStatus) -> Finding:
         text += f"; {history.unkept_discards:,} discards are not in it any more"
         return warning("history", text, "raise history.maximumBytes or maximumAgeSeconds")
     return ok("history", text)
-
-
-def pages_of_queues(client: DelivererClient) -> list[dict[str, Any]]:
-    """Raises CommandError."""
-    pages: list[dict[str, Any]] = []
-    after: str | None = ""
-    while after is not None:
-        pages.append(client.get("/v1/queues", {"limit": PAGE, "after": after}).document())
-        after = pages[-1].get("next")
-    return pages
-
-
-def endpoints_of(client: DelivererClient) -> list[Endpoint]:
-    """Raises CommandError."""
-    endpoints: list[Endpoint] = []
-    after: str | None = ""
-    while after is not None:
-        answer = client.get("/v1/endpoints", {"limit": PAGE, "after": after})
-        page = answer_of(answer, EndpointPage)
-        endpoints += page.endpoints
-        after = page.next
-    return endpoints
-
-
-def queues_of(pages: Sequence[Mapping[str, Any]]) -> list[QueueStatus]:
-    """Raises CommandError."""
-    try:
-        return [queue for page in pages for queue in converted(page, QueuePage).queues]
-    except AnswerError as error:
-        raise NoDeliverer(error) from None
 
 
 def check_queue(queue: QueueStatus, *, now: float) -> Finding:

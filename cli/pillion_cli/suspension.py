@@ -36,6 +36,8 @@ KIND, FIELD = "ListenerDestination", "suspended"
 TIMEOUT = 30.0
 #: Seconds between two looks at the queue.
 PACE = 0.1
+#: Fraction of the time that one answer takes if the deliverer is slow.
+SLOW = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, *, wanted: bool) -> int:
-    with connected(args, timeout=TIMEOUT) as client:
+    with connected(args, timeout=min(TIMEOUT, args.timeout)) as client:
         queue = _queue(client, args.name)
         status = status_of(client)
         if status.is_rendered:
@@ -79,13 +81,6 @@ def run(args: argparse.Namespace, *, wanted: bool) -> int:
             )
         edit = edited(_folder(args, status.resources), args.name, wanted=wanted)
         taken = _applied(client, args, edit, wanted=wanted)
-    if taken is None:
-        put_back(edit)
-        raise CommandError(
-            f"{escape_controls(str(edit.file))} was changed, and changed back: the deliverer did"
-            f" not take it up within {args.timeout:g} s, so it reads another folder; name that"
-            " one with --resources"
-        )
     return _say(args, taken, wanted=wanted, edit=edit)
 
 
@@ -99,31 +94,58 @@ def _queue(client: DelivererClient, name: str) -> QueueDetails:
 
 def _applied(
     client: DelivererClient, args: argparse.Namespace, edit: Edit, *, wanted: bool
-) -> QueueDetails | None:
-    """Change the file; return the queue once the deliverer has taken it up, else None."""
+) -> QueueDetails:
+    """Change the file; return the queue once the deliverer has taken it up. Raises CommandError."""
     replace(edit)
+    file = escape_controls(str(edit.file))
     try:
-        return _wait(client, args.name, wanted=wanted, seconds=args.timeout)
+        queue, why = _wait(client, args.name, wanted=wanted, seconds=args.timeout)
     except KeyboardInterrupt:
         put_back(edit)
         raise
     except CommandError as failure:
-        file = escape_controls(str(edit.file))
         text = f"{file} is changed, and counts when the deliverer is back: {failure}"
         raise CommandError(text) from failure
+    if queue is None:
+        put_back(edit)
+        raise CommandError(
+            f"{file} was changed, and changed back: the deliverer did not take it up within"
+            f" {args.timeout:g} s{why}"
+        )
+    return queue
 
 
 def _wait(
     client: DelivererClient, name: str, *, wanted: bool, seconds: float
-) -> QueueDetails | None:
-    end = time.monotonic() + seconds
+) -> tuple[QueueDetails | None, str]:
+    """Return the queue once the deliverer has taken up the change; else None, and why."""
+    begin = asked = time.monotonic()
+    slowest = 0.0
     while True:
         queue = queue_of(client, name)
         if queue is not None and queue.suspended is wanted:
-            return queue
-        if time.monotonic() >= end:
-            return None
+            return queue, ""
+        now = time.monotonic()
+        slowest = max(slowest, now - asked)
+        if now >= begin + seconds:
+            return None, _why_not(client, slowest=slowest, seconds=seconds)
         time.sleep(PACE)
+        asked = time.monotonic()
+
+
+def _why_not(client: DelivererClient, *, slowest: float, seconds: float) -> str:
+    """Raises CommandError."""
+    status = status_of(client)
+    if status.configuration_problem is not None:
+        return (
+            f", since it does not accept its folder: pillion validate {status.resources} says why"
+        )
+    if slowest > SLOW * seconds:
+        return (
+            f": it was stopped or is slow, since one answer took {slowest:.1f} s; try again with a"
+            " longer --timeout"
+        )
+    return ", so it reads another folder; name that one with --resources"
 
 
 def _tell_kubectl(args: argparse.Namespace, *, wanted: bool) -> int:

@@ -46,7 +46,7 @@ class Ways:
         where = f"{host} port {port}{behind}"
         try:
             addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (socket.gaierror, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             return problem(check, f"{host} cannot be resolved here: {_why(error)}", _NAME)
         if endpoint.datagrams:
             return ok(check, f"{where}: {addresses[0][4][0]}; UDP has no connection to check")
@@ -84,7 +84,7 @@ class Ways:
     def _tls(self, check: str, endpoint: Endpoint, connection: socket.socket, took: str) -> Finding:
         try:
             context = _context(endpoint)
-        except ssl.SSLError:
+        except (ssl.SSLError, ValueError):
             text = f"{took}; the destination's CA certificates are not valid"
             return problem(check, text, "correct the Secret in tls.caSecretRef")
         try:
@@ -134,7 +134,7 @@ _NO_CLIENT_CERTIFICATE = (
 
 
 def _context(endpoint: Endpoint) -> ssl.SSLContext:
-    """Raises SSLError."""
+    """Raises SSLError and ValueError."""
     context = ssl.create_default_context(cadata=endpoint.ca)
     # RFC 9525 6.3: a name counts in subjectAltName only.
     context.hostname_checks_common_name = endpoint.allow_common_name

@@ -101,11 +101,6 @@ def _check(args: argparse.Namespace) -> None:
         )
     if args.server is None:
         raise CommandError("set NAME needs --server URL", code=Exit.USAGE)
-    if without_password(args.server) != args.server:
-        raise CommandError(
-            "--server: a context has no password; name a file with a token by --token-file",
-            code=Exit.USAGE,
-        )
 
 
 def _context(args: argparse.Namespace) -> Context:

@@ -13,15 +13,13 @@ from pillion_cli.arguments import (
     seconds_from,
 )
 from pillion_cli.client import DelivererClient
+from pillion_cli.diagnosis import endpoints_of, queues_of
 from pillion_cli.doctor import (
     check_clock,
     check_configuration,
     check_history,
     check_journal,
     check_queues,
-    endpoints_of,
-    pages_of_queues,
-    queues_of,
     status_of,
 )
 from pillion_cli.exits import CommandError, Exit
@@ -100,11 +98,11 @@ def _checked(client: DelivererClient, args: argparse.Namespace) -> Iterator[Find
     after = time.time()
     yield ok("server", f"version {status.version} answers in {(after - before) * 1000:,.1f} ms")
     yield check_clock(status, before=before, after=after)
-    pages = pages_of_queues(client)
-    yield from check_configuration(status, pages[0])
+    found = queues_of(client)
+    yield from check_configuration(status, found.pages[0])
     yield check_journal(status)
     yield check_history(status.history)
-    queues, endpoints = queues_of(pages), endpoints_of(client)
+    queues, endpoints = found.queues, endpoints_of(client)
     known = {queue.name for queue in queues}
     _check_names(args.destination, known)
     wanted = set(args.destination or known)

@@ -2,9 +2,12 @@
 
 import argparse
 import json
+import shlex
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from pillion_cli.arguments import (
     Options,
@@ -12,7 +15,7 @@ from pillion_cli.arguments import (
     add_output_argument,
     add_timeout_argument,
 )
-from pillion_cli.client import Unreachable
+from pillion_cli.client import DelivererClient, NoDeliverer, Unreachable, count_of, is_count
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.output import OutputError
 from pillion_cli.servers import connected
@@ -20,7 +23,8 @@ from pillion_cli.servers import connected
 HELP = """
 Attempt every pending delivery now, and wait until nothing is pending, for at most --timeout. The
 command ends earlier if the pending indications cannot be delivered now: the attempt has failed
-again, or the destination is suspended or held. Intake stays open.
+again, or the destination is suspended or held. It names the destinations with the most pending
+indications, and why they wait. Intake stays open.
 
 A container's preStop hook runs it with --best-effort. A deliverer that does not answer is a
 failure, since the URL may be wrong; with --gone-ok it counts as drained.
@@ -38,6 +42,8 @@ wrong command line.
 TIMEOUT = 20.0
 #: Seconds for the answer beyond --timeout.
 ANSWER_SECONDS = 2.0
+#: Destinations that are named.
+MOST_NAMED = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,14 +82,59 @@ def _drain(args: argparse.Namespace) -> int:
                 raise
             _tell(args, f"{failure}; nothing is left to do", pending=None)
             return Exit.OK
-    left = answer.document(200, 202)["pending"]
-    _tell(args, f"{left:,} pending", pending=left)
-    return Exit.PARTLY if left else Exit.OK
+        document = answer.document(200, 202)
+        pending, left = count_of(document, "pending"), _destinations(document)
+        is_early = time.monotonic() - started < args.timeout
+        why = ", which cannot be delivered now" if pending and is_early else ""
+        _tell(args, f"{pending:,} pending{why}", pending=pending, destinations=left)
+        # A hook has no reader, and no time.
+        if pending and args.output != "json" and not args.best_effort:
+            for line in _named(client, left):
+                print(line)
+    return Exit.PARTLY if pending else Exit.OK
 
 
-def _tell(args: argparse.Namespace, text: str, *, pending: int | None) -> None:
+def _destinations(document: Mapping[str, Any]) -> dict[str, int]:
+    """Return what is pending by destination, the most first. Raises NoDeliverer."""
+    left = document.get("destinations", {})
+    if not isinstance(left, dict) or not all(map(is_count, left.values())):
+        raise NoDeliverer("destinations is not what it should be")
+    return dict(sorted(left.items(), key=lambda one: (-one[1], one[0])))
+
+
+def _named(client: DelivererClient, left: Mapping[str, int]) -> Iterator[str]:
+    # Not above: a hook waits for each import.
+    from pillion_cli.diagnosis import queue_of
+    from pillion_cli.queue_states import judged, time_of
+    from pillion_sidecar.config.problems import escape_controls
+
+    names, is_answered = list(left), True
+    for name in names[:MOST_NAMED]:
+        why = ""
+        try:
+            queue = queue_of(client, name) if is_answered else None
+        except CommandError:
+            queue, is_answered = None, False
+        if queue is not None:
+            one = judged(queue, now=time_of([queue], {}, now=time.time))
+            why = ": ".join(filter(None, (f"; {one.state}", one.why_and_lost)))
+        yield escape_controls(f"{name}: {left[name]:,} pending{why}")
+    if len(names) > MOST_NAMED:
+        yield f"{len(names) - MOST_NAMED:,} more destinations: pillion queues lists them"
+    if names:
+        yield f"try: pillion queues {shlex.quote(escape_controls(names[0]))}"
+
+
+def _tell(
+    args: argparse.Namespace,
+    text: str,
+    *,
+    pending: int | None,
+    destinations: Mapping[str, int] | None = None,
+) -> None:
     """Print the result; ``pending`` is None without an answer."""
     if args.output == "json":
-        print(json.dumps({"pending": pending} | ({"failure": text} if pending is None else {})))
+        more = {"failure": text} if pending is None else {"destinations": destinations}
+        print(json.dumps({"pending": pending, **more}))
     else:
         print(text)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from pillion_cli.arguments import (
     Options,
@@ -16,7 +16,8 @@ from pillion_cli.arguments import (
     destination_name,
     seconds_from,
 )
-from pillion_cli.client import DelivererClient, NoDeliverer
+from pillion_cli.client import DelivererClient, count_of
+from pillion_cli.diagnosis import queues_of, read
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.queue_states import ORDERS, Judged, judged, summary, time_of
 from pillion_cli.queue_table import details_lines, queue_lines
@@ -24,7 +25,7 @@ from pillion_cli.servers import connected
 from pillion_cli.terminal import Output, Style, cut, wrapped
 from pillion_cli.watching import watch
 from pillion_sidecar.config.problems import escape_controls
-from pillion_sidecar.wire.queues import AnswerError, QueueDetails, QueuePage, converted
+from pillion_sidecar.wire.queues import QueueDetails
 
 HELP = """
 Show the queue of each destination, the worst first: its state and the reason, pending indications
@@ -73,15 +74,12 @@ line, 130 --watch was ended by Ctrl-C.
 """
 
 TIMEOUT = 30.0
-PAGE = 1000
 #: Seconds between two looks of --watch.
 WATCH_SECONDS, LEAST_SECONDS = 2.0, 0.1
 #: A deliverer that hangs is told sooner.
 WATCH_TIMEOUT = 5.0
 #: Members of a page that are not about the deliverer.
 _OF_A_PAGE = ("queues", "next")
-
-_Answer = TypeVar("_Answer", QueuePage, QueueDetails)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -186,27 +184,27 @@ class _Look:
         if self._args.output == "json":
             yield json.dumps(document)
             return
-        queue = _read(document, QueueDetails)
+        queue = read(document, QueueDetails)
         now = time_of([queue], answer.headers, now=self._now)
         yield from details_lines(
             judged(queue, now=now), queue, output, now=now, is_wide=self._args.wide
         )
 
     def _all(self, output: Output) -> Iterator[str]:
-        pages, headers = self._pages()
-        queues = [queue for page in pages for queue in _read(page, QueuePage).queues]
-        now = time_of(queues, headers, now=self._now)
+        told = queues_of(self._client)
+        first, queues = told.documents[0], told.queues
+        now = time_of(queues, told.headers, now=self._now)
         found = [judged(queue, now=now) for queue in queues]
         shown = [one for one in found if one.is_trouble] if self._args.failing else found
         if self._args.output == "json":
-            told = (queue for page in pages for queue in page["queues"])
-            told_of = dict(zip(map(id, queues), told, strict=True))
+            documents = (queue for page in told.documents for queue in page["queues"])
+            document_of = dict(zip(map(id, queues), documents, strict=True))
             ordered = self._in_order(shown, by_default="name")
-            yield _document(pages[0], [told_of[id(one.queue)] for one in ordered])
+            yield _document(first, [document_of[id(one.queue)] for one in ordered])
             return
         for line in wrapped(summary(found), output.width):
             yield output.paint(line, Style.BOLD)
-        durability = pages[0].get("durability")
+        durability = first["durability"]
         if durability is not None:
             yield f"durability: {escape_controls(str(durability))}"
         if shown:
@@ -225,39 +223,26 @@ class _Look:
         for line in (f"try: pillion queues {name}", f"     pillion test {name}"):
             yield output.paint(cut(line, output.width), Style.DIM)
 
-    def _pages(self) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
-        """Return all pages, and the headers of the last one."""
-        pages: list[dict[str, Any]] = []
-        after: str | None = ""
-        while True:
-            answer = self._client.get("/v1/queues", {"limit": PAGE, "after": after})
-            pages.append(answer.document())
-            after = pages[-1].get("next")
-            if after is None:
-                return pages, answer.headers
-
     def _in_order(self, found: Sequence[Judged], *, by_default: str) -> list[Judged]:
         return sorted(found, key=ORDERS[self._args.sort or by_default])
 
 
 def _document(page: Mapping[str, Any], queues: Sequence[dict[str, Any]]) -> str:
-    # An older deliverer has fewer members.
     told = {name: value for name, value in page.items() if name not in _OF_A_PAGE}
-    return json.dumps({"durability": None, **told, "queues": queues})
+    return json.dumps({**told, "queues": queues})
 
 
 def _give_up(client: DelivererClient, args: argparse.Namespace) -> int:
     verb, name = ("skip", args.skip) if args.skip is not None else ("purge", args.purge)
     if not args.yes:
-        depth = client.get(f"/v1/queues/{name}").document()["depth"]
-        _confirm(verb, name, depth)
+        _confirm(verb, name, count_of(client.get(f"/v1/queues/{name}").document(), "depth"))
     answer = client.post(f"/v1/queues/{name}/{verb}").document()
-    discarded = answer["discarded"]
+    discarded = count_of(answer, "discarded")
     if args.output == "json":
         print(json.dumps(answer))
     else:
         empty = "" if discarded else ": no indication is pending"
-        print(f"{name}: {discarded:,} discarded{empty}{_which(answer)}")
+        print(f"{name}: {discarded:,} discarded{empty}{_which({**answer, 'name': name})}")
     return Exit.OK if discarded else Exit.FAILED
 
 
@@ -265,7 +250,9 @@ def _which(answer: dict[str, Any]) -> str:
     """Name the discarded indications, unless an older deliverer does not."""
     if not answer["discarded"]:
         return ""
-    named = [escape_controls(one or "without identifier") for one in answer.get("identifiers", ())]
+    given = answer.get("identifiers")
+    identifiers = given if isinstance(given, list) else ()
+    named = [escape_controls(str(one or "without identifier")) for one in identifiers]
     if named:
         return f": {', '.join(named)}"
     name = shlex.quote(escape_controls(str(answer["name"])))
@@ -281,10 +268,3 @@ def _confirm(verb: str, name: str, depth: int) -> None:
     answer = input(f"Discard {what} of {depth:,} pending for {name}? [y/N] ")
     if answer.strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was discarded")
-
-
-def _read(answer: dict[str, Any], kind: type[_Answer]) -> _Answer:
-    try:
-        return converted(answer, kind)
-    except AnswerError as error:
-        raise NoDeliverer(error) from None

@@ -17,6 +17,7 @@ from pillion_sidecar.history.recorder import History
 from pillion_sidecar.journal.disk import JournalStatistics
 from pillion_sidecar.protocols import PROTOCOLS, Protocol, Scheme
 from pillion_sidecar.wire.diagnosis import (
+    MOST_BYTES,
     DelivererStatus,
     Endpoint,
     EndpointPage,
@@ -51,11 +52,16 @@ def journal_status(folder: Path, statistics: JournalStatistics) -> JournalStatus
         total_bytes=statistics.total_bytes + statistics.identity_bytes,
         pending_bytes=statistics.live_bytes,
         maximum_pending_bytes=statistics.live_bound,
-        free_bytes=None if volume is None else volume.f_bavail * volume.f_frsize,
-        volume_bytes=None if volume is None else volume.f_blocks * volume.f_frsize,
+        free_bytes=None if volume is None else _bytes(volume.f_bavail, volume),
+        volume_bytes=None if volume is None else _bytes(volume.f_blocks, volume),
         is_full=statistics.is_full,
         damaged=statistics.damaged,
     )
+
+
+def _bytes(blocks: int, volume: os.statvfs_result) -> int:
+    # A file system without a limit may tell any number.
+    return min(blocks * volume.f_frsize, MOST_BYTES)
 
 
 def deliverer_status(

@@ -3,12 +3,19 @@
 ignored. Times are RFC 3339 in UTC."""
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from pillion_sidecar.wire.outcomes import OutcomeLine
-from pillion_sidecar.wire.queues import AnswerError
+from pillion_sidecar.wire.queues import AnswerError, Count
+
+#: What a volume may have.
+MOST_BYTES = 2**63 - 1
+_Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
+_Port = Annotated[int, Meta(ge=0, le=65_535)]
+_HostAndPort = Annotated[str, Meta(pattern=r"^.+:[0-9]{1,5}\Z")]
 
 
 class PendingLine(
@@ -108,26 +115,26 @@ class JournalStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     folder: str
     #: All its files of records, and what of them is pending.
-    total_bytes: int
-    pending_bytes: int
+    total_bytes: _Bytes
+    pending_bytes: _Bytes
     #: Maximum of what is pending.
-    maximum_pending_bytes: int
+    maximum_pending_bytes: _Bytes
     #: Of the volume, for this process; None: unknown.
-    free_bytes: int | None = None
-    volume_bytes: int | None = None
+    free_bytes: _Bytes | None = None
+    volume_bytes: _Bytes | None = None
     #: Whether the volume is full: nothing is accepted.
     is_full: bool
     #: Damaged stretches found at the start, and damaged records read since.
-    damaged: int
+    damaged: Count
 
 
 class HistoryStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: Whether it survives a restart.
     is_on_disk: bool
     #: The number of the last outcome.
-    last: int
+    last: Count
     #: Discards that are not in it any more.
-    unkept_discards: int
+    unkept_discards: Count
     #: Whether outcomes wait for the disk.
     is_behind: bool
 
@@ -135,7 +142,7 @@ class HistoryStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     version: str
     #: The deliverer's clock.
-    time: datetime
+    time: Annotated[datetime, Meta(tz=True)]
     #: The revision in force; None before the first.
     revision: str | None
     #: Why the last content of the folder is not in force; None: it is.
@@ -151,7 +158,7 @@ class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     journal: JournalStatus | None
     history: HistoryStatus
     #: (Indication, subscription) pairs that are not settled.
-    pending: int
+    pending: Count
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -161,7 +168,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     protocol: str
     #: None: it is in a Secret, no network address, or not valid; ``note`` says which.
     host: str | None = None
-    port: int | None = None
+    port: _Port | None = None
     #: none, tls, or starttls: TLS begins after the protocol's greeting.
     tls: str = "none"
     #: Whether it is UDP.
@@ -176,7 +183,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: Whether the deliverer presents a certificate of its own.
     client_certificate: bool = False
     #: Host and port of the HTTP proxy.
-    proxy: str | None = None
+    proxy: _HostAndPort | None = None
     #: The gateway that it is relayed to.
     relay_to: str | None = None
     note: str = ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pillion_sidecar.wire.queues import AnswerError
+from pillion_sidecar.wire.queues import AnswerError, Count, Number
 
 #: Headers of the answer: which history it is, the number to ask from next, and whether there is
 #: more already.
@@ -68,20 +68,20 @@ class RedriveAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """What became of one request to redrive."""
 
     #: Indications that were offered again; with dryRun those that would be.
-    redriven: int
+    redriven: Count
     #: Discards that were not redriven, by reason: redriven, not-kept or not-subscribed.
-    skipped: dict[str, int]
+    skipped: dict[str, Count]
     #: How many have newer indications of their source delivered before them.
-    newer: int
+    newer: Count
     #: The value of ``after`` for the next request.
-    next: int
+    next: Count
     #: The last number that was looked at; with it later discards are left out.
-    through: int
+    through: Count
     #: Whether there may be more.
     more: bool
     #: Why the next one was refused, and the seconds after which it is worth trying again.
     refusal: str | None = None
-    retry_after: float | None = None
+    retry_after: Number | None = None
     #: The ID of the history.
     history: str
 

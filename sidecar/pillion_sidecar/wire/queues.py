@@ -2,7 +2,8 @@
 PG_ListenerDestinationQueue (S0.12), and to ``GET /v1/replays``.
 
 Deliverers write them; the operator and ``pillion queues`` read them. Fields with a default are
-missing from older deliverers; unknown fields are ignored; a wrong type or bound invalidates the
+missing from older deliverers; to the commands none older than the first release; unknown fields
+are ignored; a wrong type or bound invalidates the
 answer. Times are RFC 3339 in UTC, to the millisecond; the two sets of counts omit zeros.
 """
 
@@ -27,7 +28,9 @@ MOST_VALUES = 64 * MOST_ENTRIES
 #: The end of the year 9999.
 _LATEST = 253_402_300_799.0
 
-_Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
+#: Neither infinite nor NaN.
+Number = Annotated[float, Meta(ge=-LARGEST_COUNT, le=LARGEST_COUNT)]
 _Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")]
 _Revision = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}\Z")]
 _Word = Annotated[str, Meta(pattern=r"^[A-Za-z]{1,64}\Z")]
@@ -72,8 +75,8 @@ class OutcomeStatus(_Record, kw_only=True, frozen=True):
 
 
 class RateLimitStatus(_Record, kw_only=True, frozen=True):
-    per_second: float
-    burst: _Count
+    per_second: Number
+    burst: Count
     #: Whether indications wait now that only the limit delays.
     limiting: bool = False
 
@@ -90,20 +93,20 @@ class QueueStatus(_Record, kw_only=True, frozen=True):
     pause: HoldStatus | None = None
     #: Its destination is no longer configured.
     draining: bool = False
-    depth: _Count
+    depth: Count
     #: Held by message groups.
-    held: _Count = 0
-    capacity: _Count
-    high_water: _Count
-    in_flight: _Count = 0
-    oldest_indication_age_seconds: float | None = None
+    held: Count = 0
+    capacity: Count
+    high_water: Count
+    in_flight: Count = 0
+    oldest_indication_age_seconds: Number | None = None
     oldest_indication_time: Moment | None = None
     creation_time: Moment | None = None
-    delivered: int = 0
-    suppressed: int = 0
-    handed_over: int = 0
-    attempts_by_result: dict[str, int] = {}
-    discarded: dict[str, _Count] = {}
+    delivered: Count = 0
+    suppressed: Count = 0
+    handed_over: Count = 0
+    attempts_by_result: dict[str, Count] = {}
+    discarded: dict[str, Count] = {}
     last_discard_time: Moment | None = None
     last_attempt_time: Moment | None = None
     last_success_time: Moment | None = None
@@ -112,8 +115,8 @@ class QueueStatus(_Record, kw_only=True, frozen=True):
     #: Since when it delivers late, and fewer than arrive.
     slow_since: Moment | None = None
     #: Over the last 20 seconds; None from older deliverers.
-    accepted_per_second: float | None = None
-    delivered_per_second: float | None = None
+    accepted_per_second: Number | None = None
+    delivered_per_second: Number | None = None
     #: When it is full at these rates.
     full_time: Moment | None = None
     next_attempt_time: Moment | None = None
@@ -129,9 +132,9 @@ class QueueStatus(_Record, kw_only=True, frozen=True):
 class RetryStatus(_Record, kw_only=True, frozen=True):
     #: None: no limit.
     attempts: int | None
-    interval_seconds: float
+    interval_seconds: Number
     backoff: str
-    maximum_interval_seconds: float
+    maximum_interval_seconds: Number
     jitter_percent: int
 
 
@@ -143,14 +146,14 @@ class AttemptStatus(_Record, kw_only=True, frozen=True):
     result: _Result
     detail: str
     status: int | None
-    seconds: float
+    seconds: Number
 
 
 class QueueDetails(QueueStatus, kw_only=True, frozen=True):
     """With the retry and the latest attempts, newest first."""
 
     #: 0: no lifetime.
-    indication_lifetime_seconds: float = 0
+    indication_lifetime_seconds: Number = 0
     #: Missing from older deliverers.
     retry: RetryStatus | None = None
     #: The IndicationIdentifier of what ``skip`` would discard now; empty: nothing is loaded.
@@ -185,16 +188,16 @@ class ReplayStatus(_Record, kw_only=True, frozen=True):
     #: A ``ReplayState``.
     state: _State
     #: Outcomes that it selects and has reached: those replayed and those left out.
-    selected: _Count = 0
+    selected: Count = 0
     #: Indications that were queued again; after a crash some of them twice, counted once.
-    replayed: _Count = 0
+    replayed: Count = 0
     #: Replayed ones that were delivered, or relayed to a gateway.
-    delivered: _Count = 0
+    delivered: Count = 0
     #: Replayed ones that were discarded.
-    discarded: _Count = 0
+    discarded: Count = 0
     #: Selected outcomes that were not replayed, by reason: ``not-kept``, ``filtered`` or
     #: ``repeated`` (another outcome of the same indication).
-    left_out: dict[_Cause, _Count] = {}
+    left_out: dict[_Cause, Count] = {}
     #: Whether the history goes back to the begin of the replay. If not, how many are missing is
     #: unknown.
     covers_from: bool = True
@@ -219,7 +222,7 @@ class QueuePage(_Record, kw_only=True, frozen=True):
     revision: _Revision | None = None
     durability: Durability | None = None
     #: See ``config.levels``.
-    schema_level: _Count = FIRST_LEVEL
+    schema_level: Count = FIRST_LEVEL
     queues: Annotated[list[QueueStatus], Meta(max_length=MOST_ENTRIES)]
     #: The next page's ``after``; None on the last.
     next: _Name | None = None
@@ -233,6 +236,21 @@ class QueuePage(_Record, kw_only=True, frozen=True):
 
 
 _Answer = TypeVar("_Answer", QueuePage, QueueDetails)
+
+#: What each deliverer since the first release says. Half an answer must not look as if nothing was
+#: wrong.
+_OF_QUEUE = frozenset(
+    (
+        *("name", "uid", "protocol", "relayTo", "suspended", "draining"),
+        *("depth", "capacity", "highWater", "inFlight"),
+        *("oldestIndicationAgeSeconds", "oldestIndicationTime", "creationTime"),
+        *("delivered", "handedOver", "attemptsByResult", "discarded"),
+        *("lastAttemptTime", "lastSuccessTime", "lastResult", "failingSince", "nextAttemptTime"),
+        *("sequenceContext", "nextSequenceNumber"),
+    )
+)
+_OF_DETAILS = _OF_QUEUE | {"attempts"}
+_OF_PAGE = frozenset(("revision", "durability", "queues", "next"))
 
 
 def json_bytes(answer: QueuePage) -> bytes:
@@ -256,11 +274,24 @@ def read_page(body: bytes) -> QueuePage:
 
 
 def converted(document: Mapping[str, Any], kind: type[_Answer]) -> _Answer:
-    """Read a decoded answer. Raises AnswerError."""
+    """Read a decoded answer, of which no member may be missing that the first release has. Raises
+    AnswerError."""
     try:
-        return msgspec.convert(document, kind, dec_hook=_read_moment)
+        answer = msgspec.convert(document, kind, dec_hook=_read_moment)
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
+    if kind is QueueDetails:
+        _check_members(document, _OF_DETAILS)
+        return answer
+    _check_members(document, _OF_PAGE)
+    for at, queue in enumerate(document["queues"]):
+        _check_members(queue, _OF_QUEUE, f"queues[{at}].")
+    return answer
+
+
+def _check_members(document: Mapping[str, Any], names: frozenset[str], where: str = "") -> None:
+    if missing := names - document.keys():
+        raise AnswerError(f"{where}{min(missing)} is missing")
 
 
 def _invalid(error: msgspec.ValidationError) -> AnswerError:

@@ -198,16 +198,42 @@ def test_a_wrong_command_line_changes_nothing(
 def test_a_password_is_neither_kept_nor_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert context("set", "hub", "--server", "https://me:secret@hub") == Exit.USAGE
+    with pytest.raises(SystemExit):
+        context("set", "hub", "--server", "https://me:secret@hub")
+    assert not file().exists()
     for url in ("http://me:secret@hub:99999", "http://me:secret@127.0.0.1:1"):
         monkeypatch.setenv("PILLION_SERVER", url)
-        assert entry.main(["queues"]) in (Exit.USAGE, Exit.FAILED)
+        assert entry.main(["queues"]) == Exit.USAGE
         assert entry.main(["queues", "--token-file", "t"]) == Exit.USAGE
         with pytest.raises(SystemExit):
             entry.main(["queues", "--server", "ftp://me:secret@hub"])
     told = capsys.readouterr()
     assert "secret" not in told.out + told.err
     assert "http://…@127.0.0.1:1" in told.err
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://me:secret@127.0.0.1:1", "no user name or password"),
+        ("me@127.0.0.1:1", "no user name or password"),
+        ("http://127.0.0.1:1/?x=secret", "without ? and #"),
+        ("http://127.0.0.1:1/#secret", "without ? and #"),
+    ],
+)
+def test_a_part_of_a_url_that_has_no_effect_is_refused(
+    url: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("queues", "drain", "wait", "context set hub"):
+        with pytest.raises(SystemExit) as end:
+            entry.main([*command.split(), "--server", url])
+        assert end.value.code == Exit.USAGE
+        told = capsys.readouterr().err
+        assert says in told
+        assert "secret" not in told
+    monkeypatch.setenv("PILLION_SERVER", url)
+    assert entry.main(["queues"]) == Exit.USAGE
+    assert says in capsys.readouterr().err
 
 
 def test_without_a_home_there_are_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,13 @@ from pillion_cli.findings import Finding, Level, finding_lines, ok, problem, war
 from pillion_cli.terminal import Output
 from pillion_cli.ways import Ways
 from pillion_sidecar.wire.diagnosis import DelivererStatus, Endpoint, HistoryStatus, JournalStatus
-from pillion_sidecar.wire.queues import HoldStatus, Moment
+from pillion_sidecar.wire.queues import (
+    HoldStatus,
+    KeptFilter,
+    Moment,
+    QueuePage,
+    SubscriptionEnd,
+)
 from support.queue_answers import NOW, failing, told, waiting
 
 JOURNAL = JournalStatus(
@@ -52,6 +58,8 @@ STATUS = DelivererStatus(
     history=HISTORY,
     pending=0,
 )
+
+ENDED = SubscriptionEnd(name="s", reason="Expired")
 
 
 def changed(**values: Any) -> DelivererStatus:
@@ -127,13 +135,13 @@ def test_the_history(changes: dict[str, Any], level: Level) -> None:
         ({"warnings": ["w"]}, {}, [Level.OK, Level.WARNING], "revision r1"),
         (
             {},
-            {"keptFilters": [{"name": "f", "problem": "p"}]},
+            {"kept_filters": [KeptFilter(name="f", problem="p")]},
             [Level.OK, Level.WARNING],
             "revision r1",
         ),
         (
             {},
-            {"endedSubscriptionsCount": 1, "endedSubscriptions": [{"name": "s"}]},
+            {"ended_subscriptions_count": 1, "ended_subscriptions": [ENDED]},
             [Level.OK, Level.WARNING],
             "revision r1",
         ),
@@ -142,14 +150,14 @@ def test_the_history(changes: dict[str, Any], level: Level) -> None:
 def test_the_configuration(
     changes: dict[str, Any], page: dict[str, Any], levels: list[Level], text: str
 ) -> None:
-    found = list(check_configuration(changed(**changes), page))
+    found = list(check_configuration(changed(**changes), QueuePage(queues=[], **page)))
     assert [one.level for one in found] == levels
     assert text in found[0].text
 
 
 def test_a_rendered_configuration_is_mended_in_kubernetes() -> None:
     status = changed(configuration_problem="wrong", is_rendered=True)
-    (found,) = check_configuration(status, {})
+    (found,) = check_configuration(status, QueuePage(queues=[]))
     assert found.remedy == "kubectl describe"
 
 

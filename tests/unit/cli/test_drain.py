@@ -45,16 +45,24 @@ def deliverer() -> Iterator[Deliverer]:
         thread.join()
 
 
-@pytest.mark.parametrize(("status", "pending", "code"), [(200, 0, Exit.OK), (202, 7, Exit.PARTLY)])
+@pytest.mark.parametrize(
+    ("status", "pending", "code", "why"),
+    [(200, 0, Exit.OK, ""), (202, 7, Exit.PARTLY, ", which cannot be delivered now")],
+)
 def test_it_says_how_much_is_left(
-    deliverer: Deliverer, capsys: pytest.CaptureFixture[str], status: int, pending: int, code: Exit
+    deliverer: Deliverer,
+    capsys: pytest.CaptureFixture[str],
+    status: int,
+    pending: int,
+    code: Exit,
+    why: str,
 ) -> None:
     deliverer.status = status
     deliverer.body = json.dumps({"complete": not pending, "pending": pending}).encode()
     url = f"http://127.0.0.1:{deliverer.server_port}"
     assert main(["drain", "--to", url, "--timeout", "2.5"]) == code
     assert deliverer.asked == "/drain?timeout=2.5"
-    assert capsys.readouterr().out == f"{pending} pending\n"
+    assert capsys.readouterr().out == f"{pending} pending{why}\n"
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b"not found"), (200, b"hello")])

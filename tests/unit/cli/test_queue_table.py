@@ -84,7 +84,9 @@ def test_a_full_queue_that_discards_is_told_as_losing() -> None:
     queue = judged(failing("siem", **LOSES_NOW, **lost), now=NOW)
     shown = list(queue_lines([queue], Output(width=80, height=24), is_wide=False))
     assert shown[2] == "  loses indications now: queue-full; HTTP 503"
-    assert summary([queue]) == "1 of 1 destination has trouble; siem loses indications now: queue-full"
+    assert (
+        summary([queue]) == "1 of 1 destination has trouble; siem loses indications now: queue-full"
+    )
 
 
 def test_a_full_queue_that_refuses_is_told_as_refusing() -> None:

@@ -1,5 +1,6 @@
 """Where ``pillion suspend`` and ``resume`` change a file, and where not."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_cli.exits import CommandError
+from pillion_cli.exits import CommandError, Exit
+from pillion_cli.main import main
 from pillion_cli.suspension import edited, kubectl, of_full_queue, put_back, replace
 from pillion_sidecar.wire.queues import Moment, QueueDetails
+from support.other_server import OtherServer, answer_to
 from support.queue_answers import NOW, waiting
 
 BLOCK = """\
@@ -169,3 +172,47 @@ def test_a_command_for_kubernetes_says_the_same() -> None:
         "kubectl patch listenerdestination siem --type merge"
         ' --patch \'{"spec":{"suspended":true}}\''
     )
+
+
+@pytest.mark.parametrize(
+    ("problem", "seconds", "says"),
+    [
+        (None, 0.0, "so it reads another folder"),
+        ("wrong", 0.0, "it does not accept its folder: pillion validate"),
+        (None, 0.8, "it was stopped or is slow, since one answer took 0.8 s"),
+    ],
+)
+def test_a_change_that_is_not_taken_up_is_undone_with_its_cause(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    problem: str | None,
+    seconds: float,
+    says: str,
+) -> None:
+    text = "kind: ListenerDestination\nmetadata: {name: siem}\nspec:\n  protocol: CIM-XML\n"
+    file = tmp_path / "siem.yaml"
+    file.write_text(text)
+    now = 0.0
+
+    def sleep(pause: float) -> None:
+        nonlocal now
+        now += pause
+
+    def answer(path: str) -> bytes:
+        nonlocal now
+        document = answer_to(path)
+        is_changed = "suspended" in file.read_text()
+        if path.startswith("/v1/status"):
+            told = problem if is_changed else None
+            document = {**document, "resources": str(tmp_path), "configurationProblem": told}
+        elif is_changed:
+            now += seconds
+        return json.dumps(document).encode()
+
+    monkeypatch.setattr("pillion_cli.suspension.time.monotonic", lambda: now)
+    monkeypatch.setattr("pillion_cli.suspension.time.sleep", sleep)
+    with OtherServer(answer) as server:
+        assert main(["suspend", "siem", "--timeout", "2", "--server", server.url]) == Exit.FAILED
+    assert says in capsys.readouterr().err
+    assert file.read_text() == text
