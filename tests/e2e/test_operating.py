@@ -3,13 +3,17 @@ that are in force in every deliverer at once."""
 
 import functools
 import json
+import os
 import re
 import statistics
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,6 +203,47 @@ def test_kubectl_get_pillion_shows_health(operated: Operated) -> None:
     assert (own["MODE"], own["READY"], own["MISSING"]) == ("Sidecar", "2/2", "1")
     assert (own["GATEWAY"], own["GATEWAYREADY"], own["INJECTED"]) == ("hub", "True", "2")
     assert (hub["MODE"], hub["READY"]) == ("Gateway", "1/1")
+
+
+def commanded(operated: Operated, pod: str, *command: str) -> tuple[int, str]:
+    """Exit code and output of ``pillion COMMAND --pod POD``, which asks through a real kubectl."""
+    kubectl = operated.kubectl
+    program = str(Path(sys.executable).with_name("pillion"))
+    ran = subprocess.run(
+        [program, *command, f"--pod={pod}", f"--namespace={kubectl.namespace}"],
+        env={
+            **os.environ,
+            "PATH": f"{kubectl.program.parent}:{os.environ['PATH']}",
+            "KUBECONFIG": str(kubectl.kubeconfig),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_commands_ask_a_deliverer_by_its_pod(operated: Operated, report: Report) -> None:
+    sidecar = operated.publishers[0].name
+    (gateway,) = (name for name in operated.deliverers() if "hub" in name)
+    with report.step("commands on call, by --pod: a sidecar, a gateway, and no pod"):
+        code, printed = commanded(operated, sidecar, "queues")
+        assert code == 0
+        assert re.search(r"^dead +failing", printed, re.MULTILINE)
+        assert re.search(r"^held +suspended", printed, re.MULTILINE)
+        code, printed = commanded(operated, gateway, "queues", "relayed")
+        assert code == 0
+        assert "ok" in printed
+        code, printed = commanded(operated, sidecar, "test", "good")
+        assert (code, "success" in printed) == (0, True)
+        code, printed = commanded(operated, sidecar, "test", "dead")
+        assert code != 0
+        assert "refused" in printed
+        code, printed = commanded(operated, sidecar, "doctor")
+        assert "queue of dead" in printed
+        code, printed = commanded(operated, "nobody", "queues")
+        assert code != 0
+        assert "nobody" in printed
 
 
 def test_events_tell_of_a_gateway_that_is_not_there(operated: Operated) -> None:
