@@ -9,7 +9,13 @@ from typing import Any
 from aiohttp import web
 
 from pillion_sidecar.console.routes import add_console_routes
-from pillion_sidecar.wire.queues import QueueDetails, QueuePage, QueueStatus, written
+from pillion_sidecar.wire.queues import (
+    QueueDetails,
+    QueuePage,
+    QueueStatus,
+    json_bytes,
+    written,
+)
 from support.resources import JSON
 from support.served import served
 
@@ -33,7 +39,7 @@ class ScriptedApi:
 
     def show(self, *queues: QueueStatus, **members: Any) -> None:
         """Answer with these queues; ``members`` are put into each of them."""
-        page = written(QueuePage(queues=list(queues), next=None))
+        page = json.loads(json_bytes(QueuePage(queues=list(queues), next=None)))
         self.queues = [{**queue, **members} for queue in page["queues"]]
 
     def application(self) -> web.Application:
