@@ -39,15 +39,15 @@ class CLIError(Exception): ...
 
 
 class CommandError(CLIError):
-    """A command failed; the message names the cause and the remedy in one line. A server or file
-    may have written a part of it: it is made harmless here, wherever it is printed."""
+    """A command failed; each line names a cause and the remedy. A server or file may have written
+    a part of it: it is made harmless here, wherever it is printed."""
 
-    def __init__(self, message: str, *, code: Exit = Exit.FAILED) -> None:
-        if not message.isprintable():
+    def __init__(self, *lines: str, code: Exit = Exit.FAILED) -> None:
+        if not all(map(str.isprintable, lines)):
             from pillion_sidecar.config.problems import escape_controls  # a hook waits for imports
 
-            message = escape_controls(message)
-        super().__init__(message)
+            lines = tuple(map(escape_controls, lines))
+        super().__init__("\n".join(lines))
         self.code = code
 
 

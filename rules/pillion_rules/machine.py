@@ -63,6 +63,7 @@ def step(
     machine.advance(watermark)
     if clock is not None and rule.durations.silent is not None:
         machine.advance_by_clock(clock, rule.durations.silent)
+    machine.settle()
     return Step(
         state=state_bytes(machine.state),
         transitions=tuple(machine.found),
@@ -120,15 +121,13 @@ class _Machine:
         Of several at one time the most severe counts, then the last by the values of the message.
         """
         pending, floor, late = self.state.pending, max(self.state.done, after), 0
-        columns = self._rule.columns
+        columns = sorted(self._rule.columns)
         for one in readings:
             if one.at <= floor:
                 late += 1
                 continue
             values = {
-                name: one.values[name][:LONGEST_VALUE]
-                for name in sorted(columns)
-                if name in one.values
+                name: one.values[name][:LONGEST_VALUE] for name in columns if name in one.values
             }
             kept = Reading(one.at, one.level, values)
             before = pending.get(one.at)
@@ -159,6 +158,12 @@ class _Machine:
             self.advance(newest)
         if not self.state.pending:
             self._fire(before=clock + 1)
+
+    def settle(self) -> None:
+        """Without an alert past readings say nothing, unless the rule watches for their absence."""
+        state = self.state
+        if state.alert is None and state.waiting is None and not self._rule.is_silent:
+            state.last, state.values = None, {}
 
     def _take(self, reading: Reading) -> None:
         state = self.state

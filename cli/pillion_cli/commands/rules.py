@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pillion_cli.arguments import Options, add_output_argument
 from pillion_cli.exits import CommandError, Exit
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             return _explain(rules, as_json=args.output == "json")
         cases = load_cases(args.cases, rules)
     except RuleError as error:
-        raise CommandError(_text(error.problems)) from None
+        raise CommandError(*_lines(error.problems)) from None
     return _test(cases, as_json=args.output == "json")
 
 
@@ -75,11 +75,10 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError(text, code=Exit.USAGE)
 
 
-def _text(problems: Sequence[str]) -> str:
-    lines = [escape_controls(one) for one in problems[:MOST_PROBLEMS]]
+def _lines(problems: Sequence[str]) -> Iterator[str]:
+    yield from problems[:MOST_PROBLEMS]
     if len(problems) > MOST_PROBLEMS:
-        lines.append(f"{len(problems) - MOST_PROBLEMS:,} problems more; correct these first")
-    return "\n".join(lines)
+        yield f"{len(problems) - MOST_PROBLEMS:,} problems more; correct these first"
 
 
 def _explain(rules: Sequence[Rule], *, as_json: bool) -> int:
