@@ -136,10 +136,18 @@ def check_history(history: HistoryStatus) -> Finding:
         return warning(
             "history", f"{text}; some wait for the disk", "check the disk: it is slow, or fails"
         )
+    do = "raise history.maximumBytes or maximumAgeSeconds"
+    if history.given_way:
+        text += f"; {history.given_way:,} were dropped, since its disk was full"
+        do = "free space on the disk of the history, or enlarge it"
     if history.unkept_discards:
         text += f"; {history.unkept_discards:,} discards are not in it any more"
-        return warning("history", text, "raise history.maximumBytes or maximumAgeSeconds")
-    return ok("history", text)
+    if history.problem is not None:
+        text += f"; {history.waiting:,} wait in memory, since it cannot be written: "
+        text += history.problem
+        do = "free space on the disk of the history, or repair it; they are written by themselves"
+    is_whole = not history.unkept_discards and not history.given_way and history.problem is None
+    return ok("history", text) if is_whole else warning("history", text, do)
 
 
 def check_queue(queue: QueueStatus, *, now: float) -> Finding:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pillion_sidecar.history.files import HistoryFiles
 from pillion_sidecar.history.outcome import Outcome, OutcomeQuery, OutcomeResult
-from pillion_sidecar.history.reading import read_all
+from pillion_sidecar.history.reading import Kept, read_all
 from pillion_sidecar.history.recorder import History
 from pillion_sidecar.testing import FakeTime
 from support.stepped import SteppedWorker
@@ -101,8 +101,8 @@ class Recording:
 
 
 def identifiers(folder: Path, query: OutcomeQuery = EVERY) -> list[str | None]:
-    return [one.outcome.identifier for one in read_all(folder, query)]
+    return [one.outcome.identifier for one in read_all(Kept(folder=folder), query)]
 
 
 def numbers(folder: Path) -> list[int]:
-    return [one.number for one in read_all(folder, EVERY)]
+    return [one.number for one in read_all(Kept(folder=folder), EVERY)]

@@ -23,6 +23,7 @@ from pillion_sidecar.history.discards import (
 )
 from pillion_sidecar.history.files import segments_of
 from pillion_sidecar.history.outcome import Discard, OutcomeQuery, OutcomeResult
+from pillion_sidecar.history.reading import Kept
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.files import JournalError, UnreadableError, path_error
 from pillion_sidecar.journal.marks import MARKS_NAME
@@ -355,7 +356,7 @@ def _discards(args: argparse.Namespace) -> int:
         with Snapshot(args.directory) as snapshot, _refusing():
             JournalReader(snapshot)
     try:
-        found = read_discards(args.directory, query)
+        found = read_discards(Kept(folder=args.directory), query)
         if args.output == "json":
             for one in found:
                 sys.stdout.buffer.write(encode_discard(one))

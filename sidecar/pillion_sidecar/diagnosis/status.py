@@ -97,6 +97,9 @@ def history_status(history: History) -> HistoryStatus:
         last=history.settled,
         unkept_discards=history.unkept_discards,
         is_behind=history.is_behind,
+        problem=history.trouble,
+        waiting=history.waiting,
+        given_way=history.given_way,
     )
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from pillion_sidecar.history.files import read_lock, segments_of
+from pillion_sidecar.history.files import kept_in, read_lock
 from pillion_sidecar.history.outcome import Discard, OutcomeQuery, OutcomeResult, discard_of
-from pillion_sidecar.history.reading import read_all
+from pillion_sidecar.history.reading import Kept, read_all
 
 _LOCK_NAME = "discards.lock"
 _PREFIX, _SUFFIX = "discards-", ".ndjson"
@@ -18,16 +18,17 @@ _decode = msgspec.json.Decoder(Discard).decode
 
 def lists_discards(folder: Path) -> bool:
     """Blocks; raises OSError."""
-    return folder.is_dir() and bool(segments_of(folder) or _parts(folder))
+    return folder.is_dir() and bool(kept_in(folder) or _parts(folder))
 
 
 def read_discards(
-    folder: Path, query: OutcomeQuery, *, through: int | None = None
+    kept: Kept, query: OutcomeQuery, *, through: int | None = None
 ) -> Iterator[Discard]:
     """Yield the discards of a query, oldest first, up to the number ``through``. Blocks; raises
     OSError."""
-    yield from _read_list(folder, query)
-    for one in read_all(folder, query):
+    if kept.folder is not None:
+        yield from _read_list(kept.folder, query)
+    for one in read_all(kept, query):
         if through is None or one.number <= through:
             yield discard_of(one.outcome)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from pillion_sidecar.history import blocks
-from pillion_sidecar.history.outcome import Numbered, Outcome, OutcomeResult
+from pillion_sidecar.history.outcome import FAULTS, Numbered, Outcome, OutcomeResult
 from pillion_sidecar.journal.ports import is_full
 
 #: Segments of a history of full size.
@@ -40,6 +40,8 @@ LOCK_NAME = "history.lock"
 #: Space of the next segment, reserved in advance.
 SPARE_NAME = "history.spare"
 _PREFIX, _SUFFIX = "history-", ".outcomes"
+#: Of the discards of a segment that was removed because the disk was full.
+_SAVED_SUFFIX = ".discards"
 _DIGITS = 20
 _ID = re.compile(r"[0-9a-f]{16}")
 #: Less is not worth reserving.
@@ -57,14 +59,25 @@ class Segment(NamedTuple):
 
 def segments_of(folder: Path) -> list[Segment]:
     """Return the segments, oldest first. Blocks; raises OSError."""
+    return sorted(one for path in _files(folder) if (one := _segment(path)) is not None)
+
+
+def kept_in(folder: Path) -> list[Segment]:
+    """As :func:`segments_of`, with the files of discards that gave way no further."""
+    segments = segments_of(folder)
+    whole = {one.first for one in segments}
+    saved = [one for path in _files(folder) if (one := _segment(path, _SAVED_SUFFIX)) is not None]
+    return sorted([*segments, *(one for one in saved if one.first not in whole)])
+
+
+def _files(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
         # No link: it may lead to a file without an end.
-        paths = [Path(entry.path) for entry in entries if entry.is_file(follow_symlinks=False)]
-    return sorted(segment for path in paths if (segment := _segment(path)) is not None)
+        return [Path(entry.path) for entry in entries if entry.is_file(follow_symlinks=False)]
 
 
-def _segment(path: Path) -> Segment | None:
-    digits = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+def _segment(path: Path, suffix: str = _SUFFIX) -> Segment | None:
+    digits = path.name.removeprefix(_PREFIX).removesuffix(suffix)
     if not digits.isascii() or not digits.isdecimal() or len(digits) != _DIGITS:
         return None
     first = int(digits)
@@ -124,7 +137,7 @@ class HistoryFiles:
     """Blocks; every call may raise OSError.
 
     Space for the newest segment and the next is reserved, so that a disk filled by others does not
-    stop the history: the oldest segments are removed sooner.
+    stop the history: the oldest segments are removed sooner, and their discards last.
     """
 
     def __init__(self, folder: Path, *, size: int, seconds: float) -> None:
@@ -146,12 +159,15 @@ class HistoryFiles:
         self.removed_discards = 0
         #: None of them has a greater number.
         self.removed_through = 0
+        #: Outcomes that gave way to a full disk since the start.
+        self.given_way = 0
+        self._most = size
         self.limit(size, seconds)
 
     def limit(self, size: int, seconds: float) -> None:
         """Change the bounds; what is beyond them is removed with the next segment."""
-        self._size, self._seconds = size, seconds
-        self._segment_bytes = min(MOST_SEGMENT_BYTES, size // (SEGMENTS + 1))
+        self._size, self._seconds = min(size, self._most), seconds
+        self._segment_bytes = min(MOST_SEGMENT_BYTES, self._size // (SEGMENTS + 1))
 
     # ------------------------------------------------------------------ the start
 
@@ -167,14 +183,15 @@ class HistoryFiles:
         self._id = before.id if before is not None else secrets.token_hex(8)
         self.removed_discards = before.removed_discards if before is not None else 0
         disk = os.statvfs(self._folder)
-        self.limit(min(self._size, disk.f_blocks * disk.f_frsize // 4), self._seconds)
+        self._most = disk.f_blocks * disk.f_frsize // 4
+        self.limit(self._size, self._seconds)
         last = [] if is_closed else self._take_back(is_pending)
         self._continue()
         kept = segments_of(self._folder)
         self.removed_through = kept[0].first - 1 if self.removed_discards else 0
         # Files may have been removed.
         self._following = max(self._following, before.next_number if before is not None else 1)
-        self.bytes = sum(one.path.stat().st_size for one in segments_of(self._folder))
+        self.bytes = sum(one.path.stat().st_size for one in kept_in(self._folder))
         self._note(_OPEN)
         self._reserve()
         if is_closed:
@@ -217,11 +234,7 @@ class HistoryFiles:
         kept = [one for one in found if not is_pending(one.outcome)]
         end = blocks.end_of(whole)
         if len(kept) < len(found):
-            data = b"".join(
-                block
-                for run in _runs(kept)
-                for block in blocks.encode_blocks(run[0].number, [one.outcome for one in run])
-            )
+            data = _encoded(kept)
             end = whole[begin][0]
             file.seek(end)
             file.write(data)
@@ -259,29 +272,37 @@ class HistoryFiles:
 
     # ------------------------------------------------------------------ writing
 
-    def append(self, first: int, outcomes: Sequence[Outcome]) -> None:
+    def append(self, first: int, outcomes: Sequence[Outcome], *, displaces: bool = False) -> None:
         """Append outcomes that are numbered from ``first``. Raises NotKept with those that were
-        not written."""
+        not written. ``displaces``: on a full disk all earlier segments give way to them."""
         written = 0
         try:
             for block in blocks.encode_blocks(first, outcomes):
                 header = blocks.header_of(block)
                 assert header is not None
-                self._append(header, block)
+                self._append(header, block, displaced=first if displaces else 0)
                 written += header.outcomes
         except OSError as error:
             raise NotKept(error, first + written, outcomes[written:]) from error
 
-    def _append(self, header: blocks.Header, block: bytes) -> None:
+    def _append(self, header: blocks.Header, block: bytes, *, displaced: int) -> None:
+        """Segments that begin before ``displaced`` give way, if need be."""
         if self._bytes and self._bytes + len(block) > self._segment_bytes:
             self._begin_next(header.first)
-        try:
-            self._write(block)
-        except OSError as error:
-            if not is_full(error) or not self._bytes:
-                raise
-            self._begin_next(header.first)
-            self._write(block)
+        while True:
+            try:
+                self._write(block)
+                break
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                if self._bytes:
+                    self._begin_next(header.first)
+                elif (oldest := segments_of(self._folder)[0]).first < min(displaced, self._first):
+                    self._give_way(oldest)
+                    self._reserve()
+                else:
+                    raise
         self._following = header.following
         self._since = header.since if self._since is None else self._since
 
@@ -306,14 +327,16 @@ class HistoryFiles:
         if spare.exists():
             spare.rename(self._folder / _name(first))
         self._open(first)
-        older = segments_of(self._folder)[:-1]
-        sizes = [segment.path.stat().st_size for segment in older]
+        kept = kept_in(self._folder)[:-1]
+        sizes = [one.path.stat().st_size for one in kept]
         # The newest may become as long, and as much is reserved.
         room = self._size - 2 * self._segment_bytes
-        while older and (sum(sizes) > room or (not self._reserve() and len(older) > 1)):
-            self._remove(older.pop(0))
+        while kept and sum(sizes) > room:
+            self._remove(kept.pop(0))
             sizes.pop(0)
-        self._reserve()
+        older = segments_of(self._folder)[:-1]
+        while not self._reserve() and len(older) > 1:
+            self._give_way(older.pop(0))
 
     def expire(self, now: float) -> None:
         """Remove the segments whose newest outcome is older than the bound at ``now``, in seconds
@@ -321,7 +344,7 @@ class HistoryFiles:
         if self._since is not None and now - self._since > self._seconds / AGE_PARTS:
             self._begin_next(self._following)
         before = now - self._seconds
-        for segment in segments_of(self._folder)[:-1]:
+        for segment in kept_in(self._folder)[:-1]:
             with segment.path.open("rb") as file:
                 until = max((header.until for _, header in blocks.read_headers(file)), default=0.0)
             if until >= before:
@@ -329,23 +352,53 @@ class HistoryFiles:
             self._remove(segment)
 
     def shed(self) -> bool:
-        """Remove the oldest segment but the newest, since the disk is full; return whether there
-        was one."""
+        """Remove the oldest segment, since the disk is full; return whether there was one. The
+        newest with outcomes stays, and so do discards."""
         older = segments_of(self._folder)[:-1]
+        if older and not self._bytes:
+            older.pop()
         if older:
-            self._remove(older[0])
+            self._give_way(older[0])
         return bool(older)
+
+    def _give_way(self, segment: Segment) -> None:
+        """Remove a segment but for its discards, which get a file of their own. All such files
+        have the bytes of one segment; the oldest are removed. Most of the segment is freed."""
+        headers, found = _outcomes_of(segment)
+        older = [one for one in kept_in(self._folder) if one.path.suffix == _SAVED_SUFFIX]
+        # Blocks, since most are small.
+        sizes = [512 * one.path.stat().st_blocks for one in older]
+        room = min(self._segment_bytes, sum(sizes) + segment.path.stat().st_size // 4)
+        saved = [one for one in found if outlasts(one.outcome)]
+        while len(data := _encoded(saved)) > room:
+            saved = saved[len(saved) // 2 + 1 :]
+        while older and sum(sizes) + len(data) > room:
+            self._remove(older.pop(0))
+            sizes.pop(0)
+        path = segment.path.with_suffix(_SAVED_SUFFIX)
+        is_saved = _save(path, data)
+        self._unlink(segment)
+        if not is_saved and not _save(path, data):
+            saved, data = [], b""
+        self.bytes += len(data)
+        self.given_way += len(found) - len(saved)
+        self._note_removed(_discards_of(found) - _discards_of(saved), headers)
 
     def _remove(self, segment: Segment) -> None:
         with segment.path.open("rb") as file:
             headers = [header for _, header in blocks.read_headers(file)]
-        discards = sum(header.discards for header in headers)
+        self._unlink(segment)
+        self._note_removed(sum(header.discards for header in headers), headers)
+
+    def _unlink(self, segment: Segment) -> None:
+        self.bytes -= segment.path.stat().st_size
+        segment.path.unlink(missing_ok=True)
+
+    def _note_removed(self, discards: int, headers: Sequence[blocks.Header]) -> None:
         self.removed_discards += discards
         if discards:
             self.removed_through = headers[-1].following - 1
             self._note(_OPEN)
-        self.bytes -= segment.path.stat().st_size
-        segment.path.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ room
 
@@ -373,6 +426,48 @@ class HistoryFiles:
             if descriptor >= 0:
                 os.close(descriptor)
         self._descriptor = self._lock = -1
+
+
+def _outcomes_of(segment: Segment) -> tuple[list[blocks.Header], list[Numbered]]:
+    headers: list[blocks.Header] = []
+    found: list[Numbered] = []
+    with segment.path.open("rb") as file:
+        for offset, header in blocks.read_headers(file):
+            headers.append(header)
+            found += blocks.decode(header, blocks.read_data(file, offset, header)) or ()
+    return headers, found
+
+
+def outlasts(outcome: Outcome) -> bool:
+    """Whether it is a discard, or says what became of one later: it goes last."""
+    return outcome.result in FAULTS or (outcome.redrives is not None and outcome.replay is None)
+
+
+def _discards_of(numbered: Iterable[Numbered]) -> int:
+    return sum(one.outcome.result in FAULTS for one in numbered)
+
+
+def _save(path: Path, data: bytes) -> bool:
+    """Write a file; return whether the disk had room for it."""
+    if not data:
+        return True
+    try:
+        with os.fdopen(os.open(path, _FLAGS | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        if not is_full(error):
+            raise
+        return False
+    return True
+
+
+def _encoded(numbered: Iterable[Numbered]) -> bytes:
+    return b"".join(
+        block
+        for run in _runs(numbered)
+        for block in blocks.encode_blocks(run[0].number, [one.outcome for one in run])
+    )
 
 
 def _runs(numbered: Iterable[Numbered]) -> list[list[Numbered]]:
@@ -405,7 +500,7 @@ def _allocate(fallocate: _Fallocate | None, descriptor: int, size: int) -> bool:
     while fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, 0, size):
         if not is_full(OSError(ctypes.get_errno(), "")):
             return True
-        size //= 2
+        size -= -(-wanted // 8)
         if size < _LEAST_ROOM:
             return False
     return size == wanted

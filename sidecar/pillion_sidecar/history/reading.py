@@ -1,16 +1,16 @@
-"""Reads a history: in files, with or without a running deliverer, or in memory."""
+"""Reads a history: in files, with or without a running deliverer, and in memory."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from io import BytesIO
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from pillion_sidecar.history import blocks
-from pillion_sidecar.history.files import Segment, segments_of
-from pillion_sidecar.history.outcome import Numbered, OutcomeQuery, OutcomeResult
+from pillion_sidecar.history.files import Segment, kept_in, segments_of
+from pillion_sidecar.history.outcome import Numbered, Outcome, OutcomeQuery, OutcomeResult
 
 #: Bytes that one page looks through, and bytes of the bodies in it.
 LOOKED_BYTES = 64 << 20
@@ -33,22 +33,51 @@ class Oldest(NamedTuple):
     time: float | None
 
 
-def read_oldest(folder: Path) -> Oldest | None:
-    """Return where the history begins; None without files. Blocks; raises OSError."""
-    segments = segments_of(folder)
-    for file in _opened(segments):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a history has at a moment: files, and behind them what is in memory. What a file takes
+    meanwhile is read once."""
+
+    folder: Path | None = None
+    blocks: Sequence[bytes] = ()
+    #: Outcomes that wait for a file, numbered from ``first``.
+    first: int = 1
+    waiting: Sequence[Outcome] = ()
+
+    def files(self, *, after: int = 0) -> Iterator[BinaryIO]:
+        """Yield what may have numbers above ``after``, oldest first."""
+        if self.folder is not None:
+            yield from _opened(_segments(self.folder, after=after))
+        yield from self._memory()
+
+    def latest(self, *, after: int) -> Iterator[BinaryIO]:
+        """As :meth:`files`, latest first."""
+        yield from self._memory()
+        if self.folder is not None:
+            yield from _opened(reversed(_segments(self.folder, after=after)))
+
+    def _memory(self) -> Iterator[BinaryIO]:
+        if self.blocks or self.waiting:
+            yield BytesIO(b"".join((*self.blocks, *blocks.encode_blocks(self.first, self.waiting))))
+
+
+def read_oldest(kept: Kept) -> Oldest | None:
+    """Return from where on it has all outcomes; None without any. Blocks; raises OSError."""
+    segments = [] if kept.folder is None else segments_of(kept.folder)
+    whole = replace(kept, folder=None)
+    for file in chain(_opened(segments), whole.files()):
         with file:
             for _, header in blocks.read_headers(file):
-                return Oldest(segments[0].first, header.since)
+                return Oldest(segments[0].first if segments else header.first, header.since)
     return Oldest(segments[0].first, None) if segments else None
 
 
-def read_page(folder: Path, query: OutcomeQuery, *, after: int, through: int, limit: int) -> Page:
+def read_page(kept: Kept, query: OutcomeQuery, *, after: int, through: int, limit: int) -> Page:
     """Return the first ``limit`` outcomes of a query with numbers above ``after``, up to
     ``through``; fewer where that would read too much. Blocks; raises OSError."""
     page = Page(through=after, has_more=False)
     left = LOOKED_BYTES
-    for file in _files(folder, after=after):
+    for file in kept.files(after=after):
         with file:
             left = _fill(page, file, query, through=through, limit=limit, left=left)
         if page.has_more:
@@ -57,47 +86,15 @@ def read_page(folder: Path, query: OutcomeQuery, *, after: int, through: int, li
     return page
 
 
-def page_of(
-    kept: Iterable[bytes], query: OutcomeQuery, *, after: int, through: int, limit: int
-) -> Page:
-    """As :func:`read_page`, of blocks in memory."""
-    page = Page(through=after, has_more=False)
-    _fill(page, BytesIO(b"".join(kept)), query, through=through, limit=limit, left=LOOKED_BYTES)
-    if not page.has_more:
-        page.through = max(after, through)
-    return page
-
-
 def read_last_page(
-    folder: Path, query: OutcomeQuery, *, after: int, through: int, limit: int
+    kept: Kept, query: OutcomeQuery, *, after: int, through: int, limit: int
 ) -> Page:
     """Return the last ``limit`` outcomes of a query with numbers above ``after``, up to
     ``through``; fewer where that would read too much. Blocks; raises OSError."""
-    return _last_page(
-        _opened(reversed(_segments(folder, after=after))),
-        query,
-        after=after,
-        through=through,
-        limit=limit,
-    )
-
-
-def last_page_of(
-    kept: Iterable[bytes], query: OutcomeQuery, *, after: int, through: int, limit: int
-) -> Page:
-    """As :func:`read_last_page`, of blocks in memory."""
-    files = (BytesIO(b"".join(kept)),)
-    return _last_page(files, query, after=after, through=through, limit=limit)
-
-
-def _last_page(
-    files: Iterable[BinaryIO], query: OutcomeQuery, *, after: int, through: int, limit: int
-) -> Page:
-    """``files`` are the latest first."""
-    newest = islice(_newest(files, query, after=after, through=through), limit)
+    newest = _newest(kept.latest(after=after), query, after=after, through=through)
     found: list[Numbered] = []
     bodies = 0
-    for one in newest:
+    for one in islice(newest, limit):
         bodies += len(one.outcome.body or b"")
         if found and bodies > MOST_BODY_BYTES:
             break
@@ -119,23 +116,18 @@ def _newest(
                 left -= header.size
                 found = reversed([*_matches(file, offset, header, query)])
                 yield from (one for one in found if after < one.number <= through)
+                through = header.first - 1
 
 
-def last_in(folder: Path, query: OutcomeQuery, *, after: int, through: int) -> int | None:
+def last_in(kept: Kept, query: OutcomeQuery, *, after: int, through: int) -> int | None:
     """Return the greatest number of an outcome of a query, above ``after`` and up to ``through``.
     Blocks; raises OSError."""
-    for segment in reversed(_segments(folder, after=after)):
-        for file in _opened((segment,)):
-            with file:
-                found = _last(file, query, after=after, through=through)
-            if found is not None:
-                return found
+    for file in kept.latest(after=after):
+        with file:
+            found = _last(file, query, after=after, through=through)
+        if found is not None:
+            return found
     return None
-
-
-def last_of(kept: Iterable[bytes], query: OutcomeQuery, *, after: int, through: int) -> int | None:
-    """As :func:`last_in`, of blocks in memory."""
-    return _last(BytesIO(b"".join(kept)), query, after=after, through=through)
 
 
 def _last(file: BinaryIO, query: OutcomeQuery, *, after: int, through: int) -> int | None:
@@ -149,12 +141,8 @@ def _last(file: BinaryIO, query: OutcomeQuery, *, after: int, through: int) -> i
 
 
 def _segments(folder: Path, *, after: int) -> list[Segment]:
-    segments = segments_of(folder)
+    segments = kept_in(folder)
     return segments[max(0, bisect_right([one.first for one in segments], after + 1) - 1) :]
-
-
-def _files(folder: Path, *, after: int) -> Iterator[BinaryIO]:
-    return _opened(_segments(folder, after=after))
 
 
 def _opened(segments: Iterable[Segment]) -> Iterator[BinaryIO]:
@@ -212,42 +200,27 @@ def _may_match(header: blocks.Header, query: OutcomeQuery) -> bool:
     )
 
 
-def all_of(kept: Iterable[bytes], query: OutcomeQuery, *, after: int) -> Iterator[Numbered]:
-    """As :func:`read_all`, of blocks in memory."""
-    return _all_in(BytesIO(b"".join(kept)), query, after=after)
-
-
-def _all_in(file: BinaryIO, query: OutcomeQuery, *, after: int) -> Iterator[Numbered]:
-    for offset, header in blocks.read_headers(file):
-        if header.following > after + 1:
-            found = _matches(file, offset, header, query)
-            yield from (one for one in found if one.number > after)
-
-
-def read_all(folder: Path, query: OutcomeQuery, *, after: int = 0) -> Iterator[Numbered]:
+def read_all(kept: Kept, query: OutcomeQuery, *, after: int = 0) -> Iterator[Numbered]:
     """Yield the outcomes of a query with numbers above ``after``, oldest first. Blocks; raises
     OSError."""
-    for file in _files(folder, after=after):
+    for file in kept.files(after=after):
         with file:
-            yield from _all_in(file, query, after=after)
+            for offset, header in blocks.read_headers(file):
+                if header.following > after + 1:
+                    found = _matches(file, offset, header, query)
+                    yield from (one for one in found if one.number > after)
+                    after = header.following - 1
 
 
-def count(files: Iterable[BinaryIO]) -> tuple[int, int]:
+def count(kept: Kept) -> tuple[int, int]:
     """Return how many outcomes there are, and how many of them are discards, as the headers say.
     Blocks; raises OSError."""
-    outcomes = discards = 0
-    for file in files:
+    outcomes = discards = through = 0
+    for file in kept.files():
         with file:
             for _, header in blocks.read_headers(file):
-                outcomes += header.outcomes
-                discards += header.discards
+                if header.first > through:
+                    outcomes += header.outcomes
+                    discards += header.discards
+                    through = header.following - 1
     return outcomes, discards
-
-
-def count_of(folder: Path) -> tuple[int, int]:
-    return count(_files(folder, after=0))
-
-
-def count_in(kept: Iterable[bytes]) -> tuple[int, int]:
-    """As :func:`count_of`, of blocks in memory."""
-    return count([BytesIO(b"".join(kept))])

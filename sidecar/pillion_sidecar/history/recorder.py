@@ -21,6 +21,7 @@ from pillion_sidecar.history.files import (
     NotKept,
     Opened,
     Segment,
+    outlasts,
     segments_of,
 )
 from pillion_sidecar.history.missed import REACHED, Digest, missed_by
@@ -31,18 +32,13 @@ from pillion_sidecar.history.outcome import (
     Outcome,
     OutcomeQuery,
     OutcomeResult,
-    discard_of,
 )
 from pillion_sidecar.history.reading import (
+    Kept,
     Oldest,
     Page,
-    all_of,
-    count_in,
-    count_of,
+    count,
     last_in,
-    last_of,
-    last_page_of,
-    page_of,
     read_all,
     read_last_page,
     read_oldest,
@@ -64,6 +60,8 @@ TOGETHER = 64
 MOST_COUNTED = 10_000
 #: Seconds after which outcomes are written if there is no journal.
 WRITE_SECONDS = 0.05
+#: Seconds after which what the disk did not take is written again.
+RETRY_SECONDS = 1.0
 #: Seconds between two removals of what is too old.
 EXPIRY_SECONDS = 600.0
 
@@ -83,8 +81,9 @@ class History:
         self._next = 1
         #: What waits to be written, or to be encoded, and the number of its first outcome.
         self._waiting: list[Outcome] = []
-        #: What the worker was given and has not written.
+        #: What the worker was given and has not written, and the number of its first outcome.
         self._writing: list[Outcome] = []
+        self._writing_first = 1
         self._writing_bytes = 0
         #: To be called once the worker has written.
         self._awaiting: list[Callable[[], None]] = []
@@ -98,7 +97,11 @@ class History:
         #: For the next removal of what is too old.
         self._expiry: Timer | None = None
         self._folder: Path | None = None
-        self._is_due = self._is_troubled = False
+        self._is_due = self._is_retry_due = False
+        #: Why the disk did not take the last outcomes; None: it did.
+        self.trouble: str | None = None
+        #: Outcomes that were never written, since the disk took none.
+        self._left_out = 0
         #: Discards that are not kept: those that no file took, and those that were removed from
         #: memory.
         self._unkept_discards = self._unkept_through = 0
@@ -193,7 +196,7 @@ class History:
     def is_behind(self) -> bool:
         """Whether so much waits for the disk that more is to come only :meth:`once_written`."""
         # A disk in trouble is not waited for.
-        is_written = self._files is not None and not self._is_troubled
+        is_written = self._files is not None and self.trouble is None
         return is_written and self._waiting_bytes + self._writing_bytes > WAITING_BYTES // 2
 
     def once_written(self, then: Callable[[], None]) -> None:
@@ -213,13 +216,12 @@ class History:
             await written.wait()
 
     def add(self, outcome: Outcome) -> None:
-        size = OUTCOME_BYTES + len(outcome.body or b"")
-        if outcome.note is not None:
-            size += len(outcome.note)
-        if self._files is not None and self._waiting_bytes + size > WAITING_BYTES:
+        size, waiting = _size(outcome), self._waiting_bytes + self._writing_bytes
+        if self._files is not None and waiting + size > WAITING_BYTES:
             # The body first, and the outcome only if the disk does not take them for long.
             outcome, size = msgspec.structs.replace(outcome, body=None), OUTCOME_BYTES
-            if self._waiting_bytes + size > 2 * WAITING_BYTES:
+            is_last = self.trouble is None or outlasts(outcome)
+            if waiting + size > (2 if is_last else 1) * WAITING_BYTES:
                 self._leave_out(outcome)
                 return
         if not self._waiting:
@@ -237,6 +239,7 @@ class History:
             self._timers.call_later(WRITE_SECONDS, self._write_due)
 
     def _leave_out(self, outcome: Outcome) -> None:
+        self._left_out += 1
         if outcome.result in FAULTS:
             self._unkept_discards += 1
             self._unkept_through = self._next
@@ -282,19 +285,47 @@ class History:
         once it is settled; None if nothing waits."""
         if self._files is None or self._worker is None or not self._waiting:
             return None
-        first, outcomes = self._first, self._waiting
-        self._writing, self._writing_bytes = outcomes, self._waiting_bytes
-        self._waiting, self._waiting_bytes = [], 0
-        self._worker.submit(
-            partial(self._files.append, first, outcomes), self._written, self._not_written
-        )
-        return partial(self._settle, first + len(outcomes) - 1)
+        # While a retry is under way, they wait for the next.
+        if not self._writing:
+            self._submit(len(self._waiting))
+        return partial(self._settle, self._next - 1)
+
+    def _submit(self, most: int, *, displaces: bool = False) -> None:
+        """Have the first ``most`` of what waits written."""
+        assert self._files is not None
+        assert self._worker is not None
+        first, outcomes = self._first, self._waiting[:most]
+        # What is in memory only has its bounds.
+        is_much = self._waiting_bytes > WAITING_BYTES // 2
+        self._writing, self._writing_first = outcomes, first
+        self._writing_bytes = sum(map(_size, outcomes))
+        self._waiting, self._first = self._waiting[most:], first + len(outcomes)
+        self._waiting_bytes -= self._writing_bytes
+        displaces = displaces or (self.trouble is not None and is_much)
+        write = partial(self._files.append, first, outcomes, displaces=displaces)
+        self._worker.submit(write, self._written, self._not_written)
 
     def _settle(self, number: int) -> None:
-        self._committed = max(self._committed, number)
-        # What no file took yet is asked later, and so is what follows it.
-        self.settled = max(self.settled, min(self._committed, self._first_waiting - 1))
+        self._committed = self.settled = max(self._committed, number)
+        if self._waiting and self._first <= self._committed:
+            self._retry_later()
         self._wake()
+
+    def _retry_later(self) -> None:
+        if not self._is_retry_due and self._files is not None:
+            self._is_retry_due = True
+            self._timers.call_later(RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        """Write what the journal has settled without the history; there may be no other commit."""
+        self._is_retry_due = False
+        if self._files is None or not self._waiting:
+            return
+        if settled := max(0, self._committed + 1 - self._first):
+            if self._writing:
+                self._retry_later()
+            else:
+                self._submit(settled)
 
     def _go_on(self) -> None:
         self._writing, self._writing_bytes = [], 0
@@ -303,43 +334,43 @@ class History:
             then()
 
     def _written(self, _: None) -> None:
-        self._is_troubled = False
+        self.trouble = None
         self._go_on()
         if self.unkept_discards > self._told:
             self._told = self.unkept_discards
             logger.warning(
-                "the history is full: %d discards are not in it any more",
+                "%d discards are not in the history any more",
                 self.unkept_discards,
                 extra={"event": "discards-not-listed", "unlisted": self.unkept_discards},
             )
 
     def _not_written(self, error: OSError) -> None:
         # The journal settles them without the history. A full disk may have space next time.
-        outcomes = list(error.outcomes) if isinstance(error, NotKept) else []
-        size = sum(OUTCOME_BYTES + len(one.body or b"") for one in outcomes)
-        is_next = isinstance(error, NotKept) and error.first + len(outcomes) == self._first_waiting
-        if is_next and self._waiting_bytes + size <= WAITING_BYTES:
-            assert isinstance(error, NotKept)
-            self._waiting[:0] = outcomes
+        if isinstance(error, NotKept):
+            self._waiting[:0] = error.outcomes
             self._first = error.first
-            self._waiting_bytes += size
-        else:
-            for outcome in outcomes:
-                self._leave_out(outcome)
-        is_new, self._is_troubled = not self._is_troubled, True
+            self._waiting_bytes += sum(map(_size, error.outcomes))
+        is_new, self.trouble = self.trouble is None, error.strerror or str(error)
         self._go_on()
+        self._retry_later()
         if is_new:
             logger.warning(
                 "the history cannot be written: %s; %d outcomes wait, %d discards are not in it",
-                error.strerror or error,
+                self.trouble,
                 len(self._waiting),
                 self.unkept_discards,
                 extra={"event": "discards-not-listed", "unlisted": self.unkept_discards},
             )
 
     @property
-    def _first_waiting(self) -> int:
-        return self._first if self._waiting else self._next
+    def waiting(self) -> int:
+        """Outcomes that the disk has not taken, although it was given them or earlier ones."""
+        return 0 if self.trouble is None else len(self._writing) + len(self._waiting)
+
+    @property
+    def given_way(self) -> int:
+        """Outcomes that the history does not have since the disk was full, in this run."""
+        return self._left_out + (0 if self._files is None else self._files.given_way)
 
     @property
     def last(self) -> int:
@@ -414,52 +445,43 @@ class History:
         for waiter in self._waiters:
             waiter.set()
 
+    def _kept_now(self) -> Kept:
+        if self._folder is None:
+            self._keep_in_memory()
+            return Kept(blocks=list(self._kept))
+        is_writing = bool(self._writing)
+        return Kept(
+            folder=self._folder,
+            first=self._writing_first if is_writing else self._first,
+            waiting=[*self._writing, *self._waiting],
+        )
+
     def page(self, query: OutcomeQuery, *, after: int, limit: int) -> Callable[[], Page]:
         """Return a function that reads the first ``limit`` settled outcomes of a query above
         ``after``. It blocks, may be called in any thread, and raises OSError."""
-        if self._folder is not None:
-            return partial(
-                read_page, self._folder, query, after=after, through=self.settled, limit=limit
-            )
-        self._keep_in_memory()
-        kept = list(self._kept)
-        return partial(page_of, kept, query, after=after, through=self.settled, limit=limit)
+        kept, through = self._kept_now(), self.settled
+        return partial(read_page, kept, query, after=after, through=through, limit=limit)
 
     def last_page(self, query: OutcomeQuery, *, after: int, limit: int) -> Callable[[], Page]:
         """As :meth:`page`, of the last ``limit`` outcomes."""
-        if self._folder is not None:
-            return partial(
-                read_last_page, self._folder, query, after=after, through=self.settled, limit=limit
-            )
-        self._keep_in_memory()
-        kept = list(self._kept)
-        return partial(last_page_of, kept, query, after=after, through=self.settled, limit=limit)
+        kept, through = self._kept_now(), self.settled
+        return partial(read_last_page, kept, query, after=after, through=through, limit=limit)
 
     def count(self) -> Callable[[], tuple[int, int]]:
         """Return a function that counts the outcomes, and the discards among them. It blocks, and
         raises OSError."""
-        if self._folder is not None:
-            return partial(count_of, self._folder)
-        self._keep_in_memory()
-        return partial(count_in, list(self._kept))
+        return partial(count, self._kept_now())
 
     def last_in(self, query: OutcomeQuery, *, after: int) -> Callable[[], int | None]:
         """Return a function that finds the greatest settled number of a query above ``after``. It
         blocks, may be called in any thread, and raises OSError."""
-        through = self.settled
-        if self._folder is not None:
-            return partial(last_in, self._folder, query, after=after, through=through)
-        self._keep_in_memory()
-        return partial(last_of, list(self._kept), query, after=after, through=through)
+        return partial(last_in, self._kept_now(), query, after=after, through=self.settled)
 
     def latest(self, query: OutcomeQuery, *, limit: int) -> Callable[[], Sequence[Discard]]:
         """Return a function that reads the latest discards of a query, oldest first. It blocks, may
         be called in any thread, and raises OSError."""
-        folder, settled = self._folder, self.settled
-        if folder is None:
-            every = self.every_settled(query, after=0)
-            return lambda: [discard_of(one.outcome) for one in deque(every(), maxlen=limit)]
-        return lambda: deque(read_discards(folder, query, through=settled), maxlen=limit)
+        kept, through = self._kept_now(), self.settled
+        return lambda: deque(read_discards(kept, query, through=through), maxlen=limit)
 
     def redriven(self, numbers: Collection[int] | None = None) -> Callable[[], Collection[int]]:
         """Return a function that finds which of these discards, None: of all, were redriven. It
@@ -467,15 +489,9 @@ class History:
         query = OutcomeQuery(result=OutcomeResult.REDRIVEN)
         after = 0 if numbers is None else min(numbers, default=self._next)
         every = self.every(query, after=after)
-        # Those that are not written yet, too.
-        waiting = {
-            one.redrives or 0
-            for one in (*self._writing, *self._waiting)
-            if one.result == OutcomeResult.REDRIVEN
-        }
 
         def find() -> Collection[int]:
-            found = waiting | {one.outcome.redrives or 0 for one in every()}
+            found = {one.outcome.redrives or 0 for one in every()}
             return found if numbers is None else found & set(numbers)
 
         return find
@@ -542,19 +558,12 @@ class History:
     def every(self, query: OutcomeQuery, *, after: int = 0) -> Callable[[], Iterable[Numbered]]:
         """Return a function that reads all outcomes of a query above ``after``, also those that are
         not settled. It blocks, and raises OSError."""
-        if self._folder is not None:
-            return partial(read_all, self._folder, query, after=after)
-        self._keep_in_memory()
-        return partial(all_of, list(self._kept), query, after=after)
+        return partial(read_all, self._kept_now(), query, after=after)
 
     def oldest(self) -> Callable[[], Oldest | None]:
         """Return a function that finds where the history begins; None if it is empty. It blocks,
         and raises OSError."""
-        if self._folder is not None:
-            return partial(read_oldest, self._folder)
-        self._keep_in_memory()
-        header = header_of(self._kept[0]) if self._kept else None
-        return lambda: None if header is None else Oldest(header.first, header.since)
+        return partial(read_oldest, self._kept_now())
 
     @property
     def maximum_age_seconds(self) -> float:
@@ -564,16 +573,24 @@ class History:
 
     def close(self) -> None:
         """Write the rest. Blocks; idempotent. The caller closes the worker afterwards."""
-        self.write()
         files, worker = self._files, self._worker
-        self._files = None
         if files is not None and worker is not None:
+            worker.drain()
+            if self._waiting:
+                self._submit(len(self._waiting), displaces=True)
+                worker.drain()
+            files.removed_discards += sum(one.result in FAULTS for one in self._waiting)
+            self._files = None
             worker.submit(files.end, _done, self._not_written)
             worker.drain()
             self._unkept_discards += files.removed_discards
         self._go_on()
         for waiter in self._waiters:
             waiter.set()
+
+
+def _size(outcome: Outcome) -> int:
+    return OUTCOME_BYTES + len(outcome.body or b"") + len(outcome.note or b"")
 
 
 def _done(_: object) -> None:

@@ -206,7 +206,7 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "history-shortened",
         "WARNING",
-        "The oldest outcomes were removed, since the disk is full.",
+        "The oldest outcomes were removed, since the disk is full. Discards stay, within bounds.",
     ),
     Event(
         "identities-forgotten",

@@ -6,12 +6,14 @@ that its indication carries. Whatever a collector does, only spans are lost.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from importlib.metadata import version
 from queue import Empty, SimpleQueue
 
+import requests
 from aiohttp import web
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -50,6 +52,10 @@ CLOSING_SECONDS = 2.0
 LOG_SECONDS = 60.0
 #: Characters of an identifier, which publishers choose, and of other texts.
 MOST_TEXT = 256
+_PROVIDERS = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+)
 #: An exporter says there why it has failed.
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 #: It would write wrong headers, which may be credentials, to the log.
@@ -312,7 +318,7 @@ def create_exporter() -> SpanExporter:
     """Return the exporter of the environment. Raises RuntimeError if that names a provider of
     credentials that is not installed."""
     with closing(LastMessage(_HEADERS_LOG)) as said:
-        exporter = OTLPSpanExporter()
+        exporter = OTLPSpanExporter(session=_session())
     if said.text:
         problem = (
             "OTEL_EXPORTER_OTLP_HEADERS has what is no NAME=VALUE: write NAME=VALUE,NAME=VALUE, "
@@ -324,6 +330,24 @@ def create_exporter() -> SpanExporter:
             extra={"event": "spans-off", "problem": problem},
         )
     return exporter
+
+
+def _session() -> requests.Session | None:
+    """Return what refuses redirects: the exporter follows none, and takes them for success. None
+    where the environment names a provider of credentials, which has a session of its own."""
+    if any(os.environ.get(name) for name in _PROVIDERS):
+        return None
+    session = requests.Session()
+    session.hooks["response"].append(_refuse_redirect)
+    return session
+
+
+def _refuse_redirect(response: requests.Response, **_: object) -> None:
+    if 300 <= response.status_code < 400:
+        response.close()
+        raise requests.HTTPError(
+            f"HTTP {response.status_code}, a redirect, which is not followed: name the collector"
+        )
 
 
 def _resource() -> Resource:

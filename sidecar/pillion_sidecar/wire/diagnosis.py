@@ -137,6 +137,12 @@ class HistoryStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unkept_discards: Count
     #: Whether outcomes wait for the disk.
     is_behind: bool
+    #: Why the disk does not take the outcomes that wait in memory; None: it does.
+    problem: str | None = None
+    #: These outcomes.
+    waiting: int = 0
+    #: Outcomes that it does not have because the disk was full, since the start.
+    given_way: int = 0
 
 
 class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

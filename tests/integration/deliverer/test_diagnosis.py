@@ -253,6 +253,9 @@ async def test_the_status_says_what_is_wrong_with_the_deliverer(
             "last": 0,
             "unkeptDiscards": 0,
             "isBehind": False,
+            "problem": None,
+            "waiting": 0,
+            "givenWay": 0,
         }
         await run.reload(*documents, destination("wrong", timeoutSeconds=-1))
         status = (await run.get("/v1/status")).document

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pillion_sidecar.history.discards import read_discards
 from pillion_sidecar.history.outcome import Discard, OutcomeQuery
+from pillion_sidecar.history.reading import Kept
 from support.listening import listening
 from support.resources import write
 from support.running import alerts, listener, resources
@@ -18,7 +19,7 @@ ROOM = 50
 
 async def listed(folder: Path) -> list[Discard]:
     return await asyncio.to_thread(
-        lambda: list(read_discards(folder, OutcomeQuery(result="discarded")))
+        lambda: list(read_discards(Kept(folder=folder), OutcomeQuery(result="discarded")))
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from pillion_cli.listener.sequence import SequenceIdentifier
 from pillion_sidecar.history.discards import read_discards
 from pillion_sidecar.history.outcome import OutcomeQuery
+from pillion_sidecar.history.reading import Kept
 from support.listening import Listening, listening
 from support.resources import JSON, subscription
 from support.running import Running, alerts, later, listener, resources, running
@@ -403,7 +404,7 @@ async def test_a_purge_of_what_lies_on_disk_alone_is_listed_and_final(
             await run.kept()
             await run.kill()
         query = OutcomeQuery(result="discarded", destination="ops")
-        discards = await asyncio.to_thread(lambda: list(read_discards(journal, query)))
+        discards = await asyncio.to_thread(lambda: list(read_discards(Kept(folder=journal), query)))
         assert Counter(one.reason for one in discards) == {"purged": 500}
         assert len({one.sequence_number for one in discards}) == 500
         told = len(events(caplog, "indication-discarded"))

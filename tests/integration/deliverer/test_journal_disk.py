@@ -12,6 +12,7 @@ import pytest
 
 from pillion_sidecar.history.discards import read_discards
 from pillion_sidecar.history.outcome import OutcomeQuery
+from pillion_sidecar.history.reading import Kept
 from pillion_sidecar.journal.files import LOCK_NAME
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.journal_runtime import JournalFailed
@@ -394,7 +395,9 @@ async def test_a_dead_listener_gives_up_its_oldest_and_the_others_get_everything
             depth = run.queue("dead").depth
             await run.kept()
             query = OutcomeQuery(result="discarded")
-            listed = await asyncio.to_thread(lambda: list(read_discards(journal, query)))
+            listed = await asyncio.to_thread(
+                lambda: list(read_discards(Kept(folder=journal), query))
+            )
             given_up = [one.identifier for one in listed]
             reasons = {one.reason for one in listed}
             assert reasons == {"queue-full"}

@@ -115,10 +115,41 @@ def test_no_journal_is_told_with_the_durability() -> None:
         ({"is_on_disk": False}, Level.OK),
         ({"is_behind": True}, Level.WARNING),
         ({"unkept_discards": 3}, Level.WARNING),
+        ({"given_way": 3}, Level.WARNING),
+        ({"problem": "No space left on device", "waiting": 3}, Level.WARNING),
     ],
 )
 def test_the_history(changes: dict[str, Any], level: Level) -> None:
     assert check_history(msgspec.structs.replace(HISTORY, **changes)).level is level
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "do"),
+    [
+        (
+            {"unkept_discards": 2},
+            "7 outcomes so far, on disk; 2 discards are not in it any more",
+            "raise history.maximumBytes or maximumAgeSeconds",
+        ),
+        (
+            {"unkept_discards": 2, "given_way": 3},
+            "7 outcomes so far, on disk; 3 were dropped, since its disk was full; 2 discards are "
+            "not in it any more",
+            "free space on the disk of the history, or enlarge it",
+        ),
+        (
+            {"problem": "No space left on device", "waiting": 3},
+            "7 outcomes so far, on disk; 3 wait in memory, since it cannot be written: No space "
+            "left on device",
+            "free space on the disk of the history, or repair it; they are written by themselves",
+        ),
+    ],
+)
+def test_what_is_not_in_the_history_has_its_cause(
+    changes: dict[str, Any], text: str, do: str
+) -> None:
+    found = check_history(msgspec.structs.replace(HISTORY, **changes))
+    assert (found.text, found.remedy) == (text, do)
 
 
 @pytest.mark.parametrize(

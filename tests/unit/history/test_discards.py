@@ -6,6 +6,7 @@ from typing import Any
 
 from pillion_sidecar.history.discards import count_unlisted, lists_discards, read_discards
 from pillion_sidecar.history.outcome import OutcomeQuery
+from pillion_sidecar.history.reading import Kept
 from pillion_sidecar.testing import FakeTime
 from support.outcomes import BEGAN, Recording, outcome
 
@@ -41,7 +42,7 @@ def earlier(folder: Path) -> None:
 
 
 def names(folder: Path, query: OutcomeQuery = DISCARDED) -> list[str | None]:
-    return [one.identifier for one in read_discards(folder, query)]
+    return [one.identifier for one in read_discards(Kept(folder=folder), query)]
 
 
 def test_an_empty_folder_lists_nothing(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """The files of a history: what is kept of it, over crashes, damage, full disks and time."""
 
+import errno
 import os
 from array import array
 from pathlib import Path
 
 import pytest
 
+from pillion_sidecar.config.schema.history import HistoryPolicy
 from pillion_sidecar.history.blocks import BLOCK_BYTES, MAGIC, encode_blocks
 from pillion_sidecar.history.files import (
     AGE_PARTS,
@@ -15,12 +17,13 @@ from pillion_sidecar.history.files import (
     SPARE_NAME,
     TOLD_AGAIN_SECONDS,
     HistoryFiles,
+    kept_in,
     read_lock,
     segments_of,
 )
 from pillion_sidecar.history.outcome import OutcomeQuery
 from pillion_sidecar.history.pending import pending_in
-from pillion_sidecar.history.reading import read_all, read_page
+from pillion_sidecar.history.reading import Kept, read_all, read_page
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.ports import Recovered, RecoveredQueue
 from pillion_sidecar.testing import FakeTime
@@ -29,7 +32,7 @@ from support.outcomes import BEGAN, EVERY, WEEK, Recording, identifiers, numbers
 
 
 def bytes_of(folder: Path) -> int:
-    return sum(segment.path.stat().st_size for segment in segments_of(folder))
+    return sum(one.path.stat().st_size for one in kept_in(folder))
 
 
 def test_every_outcome_is_kept_with_all_its_members(tmp_path: Path, fake_time: FakeTime) -> None:
@@ -52,7 +55,7 @@ def test_every_outcome_is_kept_with_all_its_members(tmp_path: Path, fake_time: F
     )
     run.add(whole, outcome(2, source=None, identifier=None, number=None, sequence_number=None))
     run.commit()
-    found = list(read_all(tmp_path, EVERY))
+    found = list(read_all(Kept(folder=tmp_path), EVERY))
     assert [one.number for one in found] == [1, 2]
     assert found[0].outcome == whole
 
@@ -243,7 +246,7 @@ def test_a_block_of_a_later_kind_is_passed_over(tmp_path: Path, fake_time: FakeT
     again.add(outcome(4))
     again.commit()
     assert numbers(tmp_path) == [1, 4]
-    page = read_page(tmp_path, EVERY, after=1, through=4, limit=10)
+    page = read_page(Kept(folder=tmp_path), EVERY, after=1, through=4, limit=10)
     assert ([one.number for one in page.found], page.through) == ([4], 4)
 
 
@@ -324,6 +327,142 @@ def test_a_full_disk_is_given_the_oldest_segment(tmp_path: Path, fake_time: Fake
     assert numbers(tmp_path)[-1] == 200
 
 
+def test_what_gives_way_to_a_full_disk_leaves_its_discards(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    run = Recording(tmp_path, fake_time, size=64 << 10)
+    run.add(outcome(0, body=b"{}"), outcome(1, result="redriven", redrives=1))
+    for number in range(2, 40):
+        run.add(outcome(number, result="delivered", reason=None))
+        run.commit()
+    begun = len(segments_of(tmp_path))
+    for _ in range(begun):
+        run.history.shed()
+        run.worker.drain()
+    assert (begun > 1, len(segments_of(tmp_path))) == (True, 1)
+    kept = numbers(tmp_path)
+    assert kept == [1, 2, *range(kept[2], 41)]
+    assert (run.history.unkept_discards, run.history.given_way) == (0, 40 - len(kept))
+    oldest = run.history.oldest()()
+    # Only from there on it has all.
+    assert oldest is not None
+    assert oldest.number == kept[2] > 3
+    assert run.history.bytes == bytes_of(tmp_path)
+    run.history.close()
+    again = Recording(tmp_path, fake_time, size=64 << 10)
+    assert (numbers(tmp_path), again.history.bytes) == (kept, bytes_of(tmp_path))
+    (discard,) = again.history.latest(OutcomeQuery(result="discarded"), limit=9)()
+    assert discard.identifier == "i0"
+    # It goes with its age.
+    again.files.expire(BEGAN + WEEK + WEEK / AGE_PARTS + 100)
+    assert numbers(tmp_path) == []
+    assert again.history.unkept_discards == 1
+
+
+def test_discards_that_outlast_a_full_disk_are_bounded(tmp_path: Path, fake_time: FakeTime) -> None:
+    size = 64 << 10
+    run = Recording(tmp_path, fake_time, size=size)
+    for number in range(400):
+        run.add(outcome(number, result="discarded" if number % 4 else "delivered"))
+        run.commit()
+        if number % 100 == 99:
+            while len(segments_of(tmp_path)) > 1:
+                run.history.shed()
+                run.worker.drain()
+    saved = [one.path for one in kept_in(tmp_path) if one.path.suffix == ".discards"]
+    assert saved
+    assert sum(512 * path.stat().st_blocks for path in saved) <= size // (SEGMENTS + 1) + 4096
+    assert {path.stat().st_mode & 0o777 for path in saved} == {0o600}
+    assert run.history.unkept_discards == 300 - run.history.count()()[1]
+
+
+def test_a_segment_with_its_discards_beside_it_is_read_once(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    run = Recording(tmp_path, fake_time)
+    run.add(outcome(0), outcome(1, result="delivered"))
+    run.commit()
+    (segment,) = segments_of(tmp_path)
+    # As a crash leaves it.
+    (block,) = encode_blocks(1, [outcome(0)])
+    segment.path.with_suffix(".discards").write_bytes(block)
+    assert numbers(tmp_path) == [1, 2]
+
+
+class _FullDisk(HistoryFiles):
+    is_full = False
+
+    def _write(self, data: bytes) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super()._write(data)
+
+
+def test_a_full_disk_that_left_the_newest_segment_empty_takes_nothing_more(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    files = _FullDisk(tmp_path, size=64 << 10, seconds=WEEK)
+    run = Recording(tmp_path, fake_time, files=files)
+    run.add(*(outcome(number, result="delivered") for number in range(5)))
+    run.commit()
+    files.is_full = True
+    run.add(outcome(5))
+    run.commit()
+    for _ in range(3):
+        run.history.shed()
+        run.worker.drain()
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5]
+    assert run.history.waiting == 1
+
+
+class _SmallDisk(HistoryFiles):
+    """A disk for some bytes of segments."""
+
+    room = 1 << 30
+
+    def _write(self, data: bytes) -> None:
+        if bytes_of(self._folder) + len(data) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super()._write(data)
+
+    def _reserve(self) -> bool:
+        return bytes_of(self._folder) < self.room
+
+
+def test_what_must_be_written_displaces_what_is_older_and_no_more(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    files = _SmallDisk(tmp_path, size=1 << 20, seconds=WEEK)
+    run = Recording(tmp_path, fake_time, files=files)
+    files.room = 200_000
+    run.add(*(outcome(number, result="delivered") for number in range(700)))
+    run.commit()
+    run.add(*(outcome(number, result="delivered") for number in range(700, 2000)))
+    run.commit()
+    waits = 2001 - run.history.waiting
+    assert numbers(tmp_path)[-1] == waits - 1 < 2000
+    run.history.close()
+    kept = numbers(tmp_path)
+    assert kept == list(range(kept[0], kept[-1] + 1))
+    # The first that waited are there still.
+    assert kept[0] <= waits < kept[-1]
+    assert len(kept) > 500
+
+
+def test_the_bound_of_a_small_disk_outlasts_a_change(tmp_path: Path, fake_time: FakeTime) -> None:
+    with small_disk(tmp_path / "disk", mebibytes=4) as disk:
+        if disk is None:
+            pytest.skip("this user must not mount")
+        run = Recording(disk.folder, fake_time, size=64 << 20)
+        run.history.configure(HistoryPolicy(), size=64 << 20)
+        for number in range(8000):
+            run.add(outcome(number))
+            if number % 100 == 99:
+                run.commit()
+        assert bytes_of(disk.folder) <= 1 << 20
+        run.crash()
+
+
 def test_a_page_reads_so_many_bytes_and_says_how_to_go_on(
     tmp_path: Path, fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +473,11 @@ def test_a_page_reads_so_many_bytes_and_says_how_to_go_on(
     found, after, pages = [], 0, 0
     while True:
         page = read_page(
-            tmp_path, OutcomeQuery(identifier="i1999"), after=after, through=2000, limit=5
+            Kept(folder=tmp_path),
+            OutcomeQuery(identifier="i1999"),
+            after=after,
+            through=2000,
+            limit=5,
         )
         found += page.found
         pages += 1
@@ -355,7 +498,7 @@ def test_pages_follow_each_other_without_a_gap_and_with_bounded_bodies(
     run.commit()
     found, after = [], 0
     while True:
-        page = read_page(tmp_path, EVERY, after=after, through=9, limit=100)
+        page = read_page(Kept(folder=tmp_path), EVERY, after=after, through=9, limit=100)
         assert len(page.found) <= 3
         found += [one.number for one in page.found]
         after = page.through
@@ -372,7 +515,7 @@ def test_a_segment_that_is_removed_while_it_is_read_is_passed_over(
     for number in range(200):
         run.add(outcome(number))
         run.commit()
-    reading = read_all(tmp_path, EVERY)
+    reading = read_all(Kept(folder=tmp_path), EVERY)
     first = next(reading)
     os.unlink(segments_of(tmp_path)[1].path)
     rest = [one.number for one in reading]

@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from pillion_sidecar.config.schema.history import HistoryBodies, HistoryPolicy
-from pillion_sidecar.history.files import HistoryFiles
+from pillion_sidecar.history.files import HistoryFiles, read_lock
 from pillion_sidecar.history.outcome import OutcomeQuery, OutcomeResult
-from pillion_sidecar.history.reading import MOST_BODY_BYTES, read_all
-from pillion_sidecar.history.recorder import OUTCOME_BYTES, WAITING_BYTES, WRITE_SECONDS, History
+from pillion_sidecar.history.reading import MOST_BODY_BYTES, Kept, read_all
+from pillion_sidecar.history.recorder import (
+    OUTCOME_BYTES,
+    RETRY_SECONDS,
+    WAITING_BYTES,
+    WRITE_SECONDS,
+    History,
+)
 from pillion_sidecar.testing import FakeTime
 from support.outcomes import EVERY, WEEK, Recording, identifiers, outcome
 
@@ -63,7 +69,7 @@ class _FullDisk(HistoryFiles):
         super()._write(data)
 
 
-def test_what_a_full_disk_did_not_take_is_shown_once_it_has_room(
+def test_what_a_full_disk_does_not_take_is_shown_and_written_once_it_has_room(
     tmp_path: Path, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = _FullDisk(tmp_path, size=1 << 20, seconds=WEEK)
@@ -71,14 +77,84 @@ def test_what_a_full_disk_did_not_take_is_shown_once_it_has_room(
     for number in range(3):
         run.add(outcome(number))
         run.commit()
-    # It would be missing for whoever asks from there on.
-    assert (run.history.settled, run.history.unkept_discards) == (0, 0)
+    history = run.history
+    assert (history.settled, history.unkept_discards, history.waiting) == (3, 0, 3)
+    assert (shown(history), identifiers(tmp_path)) == ([1, 2, 3], [])
+    listed = history.latest(OutcomeQuery(result="discarded"), limit=2)()
+    assert [one.identifier for one in listed] == ["i1", "i2"]
+    assert [one.number for one in history.last_page(EVERY, after=0, limit=2)().found] == [2, 3]
+    assert (history.count()(), history.last_in(EVERY, after=0)()) == ((3, 3), 3)
+    # No other outcome need follow.
     files.is_full = False
-    run.add(outcome(3))
-    run.commit()
-    assert identifiers(tmp_path) == ["i0", "i1", "i2", "i3"]
-    assert shown(run.history) == [1, 2, 3, 4]
+    fake_time.advance(RETRY_SECONDS)
+    run.worker.drain()
+    assert identifiers(tmp_path) == ["i0", "i1", "i2"]
+    assert (shown(history), history.waiting) == ([1, 2, 3], 0)
     assert [vars(record)["event"] for record in caplog.records] == ["discards-not-listed"]
+
+
+def test_what_is_written_while_it_is_read_is_shown_once(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    files = _FullDisk(tmp_path, size=1 << 20, seconds=WEEK)
+    run = Recording(tmp_path, fake_time, files=files)
+    run.add(outcome(0), outcome(1))
+    run.commit()
+    history = run.history
+    page, last = (one(EVERY, after=0, limit=9) for one in (history.page, history.last_page))
+    every, count = history.every(EVERY), history.count()
+    files.is_full = False
+    fake_time.advance(RETRY_SECONDS)
+    run.worker.drain()
+    assert identifiers(tmp_path) == ["i0", "i1"]
+    for found in (page().found, last().found, list(every())):
+        assert [one.number for one in found] == [1, 2]
+    assert count() == (2, 2)
+
+
+def test_a_commit_during_a_retry_leaves_the_order(tmp_path: Path, fake_time: FakeTime) -> None:
+    files = _FullDisk(tmp_path, size=1 << 20, seconds=WEEK)
+    run = Recording(tmp_path, fake_time, files=files)
+    run.add(outcome(0))
+    run.commit()
+    for number in (1, 2):
+        fake_time.advance(RETRY_SECONDS)
+        run.add(outcome(number))
+        run.commit()
+        assert shown(run.history) == list(range(1, number + 2))
+        files.is_full = False
+    assert identifiers(tmp_path) == ["i0", "i1"]
+    # What waited for the retry is written without another commit.
+    fake_time.advance(RETRY_SECONDS)
+    run.worker.drain()
+    assert identifiers(tmp_path) == ["i0", "i1", "i2"]
+
+
+def test_on_a_full_disk_deliveries_are_left_out_before_discards(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    run = Recording(tmp_path, fake_time, files=_FullDisk(tmp_path, size=1 << 20, seconds=WEEK))
+    run.add(outcome(0))
+    run.commit()
+    most = WAITING_BYTES // OUTCOME_BYTES
+    run.add(*(outcome(number, result="delivered", reason=None) for number in range(most + 9)))
+    run.add(outcome(1))
+    run.commit()
+    assert (run.history.given_way, run.history.unkept_discards) == (10, 0)
+    listed = run.history.latest(OutcomeQuery(result="discarded"), limit=9)()
+    assert [one.identifier for one in listed] == ["i0", "i1"]
+
+
+def test_what_a_full_disk_does_not_take_at_the_end_is_counted(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    run = Recording(tmp_path, fake_time, files=_FullDisk(tmp_path, size=1 << 20, seconds=WEEK))
+    run.add(outcome(0), outcome(1, result="delivered"))
+    run.commit()
+    run.history.close()
+    lock = read_lock(tmp_path)
+    assert lock is not None
+    assert (lock.removed_discards, run.history.unkept_discards) == (1, 1)
 
 
 def test_of_what_waits_for_a_disk_the_bodies_go_first(tmp_path: Path, fake_time: FakeTime) -> None:
@@ -86,7 +162,7 @@ def test_of_what_waits_for_a_disk_the_bodies_go_first(tmp_path: Path, fake_time:
     for number in range(50):
         run.add(outcome(number, body=b"x" * 100_000))
     run.commit()
-    with_body = [one.outcome.body is not None for one in read_all(tmp_path, EVERY)]
+    with_body = [one.outcome.body is not None for one in read_all(Kept(folder=tmp_path), EVERY)]
     most = WAITING_BYTES // (100_000 + OUTCOME_BYTES)
     assert with_body == [True] * most + [False] * (50 - most)
     assert run.history.unkept_discards == 0

@@ -33,6 +33,8 @@ ALLOWED = {
         "aiosmtplib",
         # Of the extra otel; see test_a_sidecar_loads_no_library_of_an_extra.
         "opentelemetry",
+        # Its exporter requires it.
+        "requests",
     },
     # OpenTelemetry is of the extra otel; see test_a_task_loads_no_opentelemetry.
     # pillion_rules is for its module rules alone; see test_the_sink_loads_no_rules.
@@ -216,7 +218,7 @@ def test_a_sidecar_loads_no_handler_before_a_destination_needs_it() -> None:
 def test_a_sidecar_loads_no_library_of_an_extra() -> None:
     libraries = {protocol.library for protocol in load_protocols().values()} - {""}
     loaded = {name.split(".")[0] for name in imported_along_with(["pillion_sidecar.app"])}
-    assert loaded.isdisjoint(libraries | {"opentelemetry"})
+    assert loaded.isdisjoint(libraries | {"opentelemetry", "requests"})
 
 
 def test_the_sink_loads_no_rules() -> None:

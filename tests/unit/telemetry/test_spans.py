@@ -27,6 +27,7 @@ from pillion_sidecar.trace_context import TraceContext
 from pillion_sidecar.wire.relay import RELAY_PATH, TRACE_HEADER
 from support.delivery import SUCCESS, Deliverer, destination
 from support.intake import Door, alert, lines, target
+from support.listening import listening
 from support.relay_lines import UID, compact, relayed
 
 IDS = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
@@ -372,6 +373,24 @@ def test_what_a_collector_refuses_is_counted_and_logged_once_a_minute(
     reason = "HTTP 503 [31m" if result is not None else "OSError"
     told = [(vars(line)["count"], vars(line)["reason"]) for line in caplog.records]
     assert told == [(BATCH, reason), (2 * BATCH, reason)]
+
+
+async def test_what_a_collector_redirects_is_dropped_and_told(
+    environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def export() -> Spans:
+        spans = tracing.create_spans(FakeTime())
+        assert spans is not None
+        record(spans, 3)
+        spans.close()
+        return spans
+
+    async with listening(status=302) as collector:
+        environment.setenv(ENDPOINT, collector.url)
+        spans = await asyncio.to_thread(export)
+    assert (spans.exports.exported, spans.exports.dropped) == (0, 3)
+    (line,) = [one for one in caplog.records if vars(one).get("event") == "spans-dropped"]
+    assert (vars(line)["count"], "HTTP 302, a redirect" in vars(line)["reason"]) == (3, True)
 
 
 def test_spans_are_counted_in_the_metrics(recorded: Recorded) -> None:
