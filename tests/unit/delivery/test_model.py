@@ -610,8 +610,11 @@ class DeliveryModel(RuleBasedStateMachine):
             # It goes on counting the discards of those of its name before it.
             alike = [own for one, own in self.books.items() if one.name == queue.name]
             delivered = sum(own.results[DeliveryResult.SUCCESS] for own in alike)
-            settled = delivered + sum(queue.statistics.discarded.values())
-            pending = sum(one.depth for one in queues if one.name == queue.name)
+            named = [one for one in queues if one.name == queue.name]
+            # One that drains keeps its own until it has drained.
+            discarded = sum(sum(one.statistics.discarded.values()) for one in named)
+            settled = delivered + discarded
+            pending = sum(one.depth for one in named)
             assert sum(len(own.accepted) for own in alike) == settled + pending
             flying = [attempt for attempt in self.flying if attempt.queue is queue]
             assert queue.in_flight_count == len(flying)
