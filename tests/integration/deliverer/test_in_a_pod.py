@@ -210,7 +210,10 @@ async def test_pillion_drain_delivers_what_waits_and_says_what_is_left(tmp_path:
         async with sidecar(tmp_path, "--administration", "127.0.0.1:0") as run:
             assert (await run.publish(*alerts(0, 1))).status == 200
             await run.logged("delivery-failing")
-            assert await drained(run.administration, seconds="0") == (3, "1 pending\n")
+            assert await drained(run.administration, seconds="0") == (
+                3,
+                "1 pending\nops: 1 pending; failing: status: HTTP 503\ntry: pillion queues ops\n",
+            )
             ops.behave()
             assert await drained(run.administration) == (0, "0 pending\n")
         code, text = await drained(run.administration)
