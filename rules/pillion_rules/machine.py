@@ -48,17 +48,21 @@ def step(
     readings: Iterable[Reading],
     *,
     watermark: int,
-    passed: int | None = None,
+    done: int | None = None,
     clock: int | None = None,
 ) -> Step:
     """Take ``readings``, then everything up to ``watermark``.
 
-    A reading at ``passed`` or before it is late; None: at ``watermark``. A reading is late, too, at
-    a time that an earlier step has passed for this key. ``clock`` is the present time, given only
-    while the whole input is idle: only rules with ``silent`` use it. Raises StateError.
+    A reading at ``watermark`` or before it is late. A caller that takes readings behind the
+    watermark gives ``done``, the time up to which the key was evaluated: only readings at this time
+    or before it are late. ``clock`` is the present time, given only while the whole input is idle:
+    only rules with ``silent`` use it. Raises StateError.
     """
-    machine = _Machine(rule, tuple(key), state_of(state))
-    late = machine.accept(readings, after=watermark if passed is None else passed)
+    before = state_of(state)
+    if done is not None:
+        before.done = max(before.done, done)
+    machine = _Machine(rule, tuple(key), before)
+    late = machine.accept(readings, after=watermark if done is None else before.done)
     early = machine.make_room()
     machine.advance(watermark)
     if clock is not None and rule.durations.silent is not None:
@@ -74,8 +78,11 @@ def step(
     )
 
 
-def removed(name: str, key: Sequence[str], state: bytes | None) -> tuple[Transition, ...]:
-    """Clear the alert of a rule that is there no more; its state can go. Raises StateError."""
+def removed(
+    name: str, key: Sequence[str], state: bytes | None, *, done: int = NEVER
+) -> tuple[Transition, ...]:
+    """Clear the alert of a rule that is there no more; its state can go. ``done`` is the time up to
+    which the key was evaluated, if the state is older. Raises StateError."""
     found = state_of(state)
     alert = found.alert
     if alert is None:
@@ -86,7 +93,7 @@ def removed(name: str, key: Sequence[str], state: bytes | None) -> tuple[Transit
             tuple(key),
             alert,
             TransitionKind.CLEARED,
-            at=max(found.done, alert.told, NEVER if found.last is None else found.last),
+            at=max(done, found.done, alert.told, NEVER if found.last is None else found.last),
             text=f"{name} ({_REASONS[Reason.REMOVED]})",
             reason=Reason.REMOVED,
         ),

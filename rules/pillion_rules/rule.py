@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pillion_rules.durations import HOUR, parse_duration
+from pillion_rules.durations import DAY, parse_duration
 from pillion_rules.errors import RuleError, nearest, shown
 from pillion_rules.fields import Kind, about, declared, problems_of, schema_of
 from pillion_rules.files import load_entries
@@ -176,7 +176,7 @@ class Rule:
         metadata=about(
             Kind.DURATION,
             "Age of a transition, by the clock, beyond which `raise_alerts` does not send it",
-            default="`watermark` and 1 hour",
+            default="`watermark` and 1 day",
         ),
     )
     durations: Durations = field(init=False, repr=False, compare=False)
@@ -300,7 +300,7 @@ class Rule:
             forget=_needed(self.forget),
             watermark=watermark,
             ahead=_needed(self.ahead),
-            max_age=watermark + HOUR if max_age is None else max_age,
+            max_age=watermark + DAY if max_age is None else max_age,
         )
 
 

@@ -8,9 +8,8 @@ without an alert costs next to nothing.
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from pillion_rules.errors import StateError
@@ -22,6 +21,8 @@ from pillion_rules.transitions import Reading, Transition
 
 #: Event time in microseconds since 1970, the level by each rule, and the texts of columns.
 JudgedReading: TypeAlias = tuple[int, Sequence[int | None], Mapping[str, str]]
+#: Of one time: the level and the texts of the reading that counts, by each rule.
+_Waiting: TypeAlias = list[tuple[int | None, Mapping[str, str]]]
 
 _VERSION = 1
 _CHECKSUM = 4
@@ -29,6 +30,7 @@ _CHECKSUM = 4
 #: fingerprint, its due time, and whether its alert is raised.
 _LENGTH = struct.Struct(">I")
 _KEPT = struct.Struct(">HIIq?")
+_NEITHER: tuple[None, Mapping[str, str]] = (None, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class KeyStep:
     transitions: tuple[Transition, ...]
     #: The earliest watermark at which another step has something to do.
     due: int | None
+    #: Readings that were ignored, since their time had been taken.
+    late: int
     #: Whether an alert is raised.
     is_raised: bool
 
@@ -63,37 +67,56 @@ class _Kept:
 class _KeyState:
     #: Up to this time all readings were taken.
     done: int = NEVER
-    pending: list[JudgedReading] = field(default_factory=list)
+    pending: dict[int, _Waiting] = field(default_factory=dict)
     rules: dict[str, _Kept] = field(default_factory=dict)
 
-    def take(
-        self, readings: Sequence[JudgedReading], watermark: int
-    ) -> tuple[list[JudgedReading], int]:
+    def accept(self, readings: Iterable[JudgedReading], columns: Sequence[Sequence[str]]) -> int:
+        """Keep readings, one for each time and rule; return how many are late.
+
+        Of several at one time the most severe counts, then the last by the texts in the rule's
+        columns.
+        """
+        late = 0
+        for at, levels, values in readings:
+            if at <= self.done:
+                late += 1
+                continue
+            given = [(level, values) for level in levels]
+            before = self.pending.get(at)
+            if before is None:
+                self.pending[at] = given
+            elif any(one[1] != values for one in before) or [one[0] for one in before] != levels:
+                pairs = zip(before, given, columns, strict=True)
+                self.pending[at] = [max(one, other, key=_rank(used)) for one, other, used in pairs]
+        return late
+
+    def take(self, watermark: int) -> tuple[list[tuple[int, _Waiting]], int]:
         """Return the readings up to the watermark in the order of time, and this time: a later one
         if too many wait. The others are pending."""
-        self.pending += (one for one in readings if one[0] > self.done)
-        self.pending.sort(key=itemgetter(0))
+        times = sorted(self.pending)
         through = max(self.done, watermark)
-        if len(self.pending) > MOST_PENDING:
-            through = max(through, self.pending[-MOST_PENDING - 1][0])
-        count = sum(at <= through for at, _, _ in self.pending)
-        ready, self.pending = self.pending[:count], self.pending[count:]
-        return ready, through
+        if len(times) > MOST_PENDING:
+            through = max(through, times[-MOST_PENDING - 1])
+        return [(at, self.pending.pop(at)) for at in times if at <= through], through
 
-    def times(self) -> Iterator[int]:
+    def times(self, watermark: int) -> Iterator[int]:
         """When there is something to do."""
         yield from (kept.due for kept in self.rules.values())
-        yield from (at for at, _, _ in self.pending[:1])
+        if self.pending:
+            yield min(self.pending)
+        if self.done > watermark:
+            # Until then it says what is late.
+            yield self.done
 
-    def content(self, names: Sequence[str]) -> bytes | None:
+    def content(self, names: Sequence[str], watermark: int) -> bytes | None:
         """The bytes of a state whose levels are by these rules; None if there is nothing in it."""
-        if not self.pending and not self.rules:
+        if not self.pending and not self.rules and self.done <= watermark:
             return None
-        pending = [
-            [at, levels, {name: text[:LONGEST_VALUE] for name, text in values.items()}]
-            for at, levels, values in self.pending
+        document = [
+            self.done,
+            names if self.pending else [],
+            [*map(_document, self.pending.items())],
         ]
-        document = [self.done, names if pending else [], pending]
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
         # A value may have half of a surrogate pair.
         readings = text.encode("utf-8", "surrogatepass")
@@ -114,12 +137,13 @@ class RuleSet:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = [(rule, zlib.crc32(repr(rule).encode())) for rule in rules]
         self._names = [rule.name for rule in rules]
+        self._columns = [sorted(rule.columns) for rule in rules]
 
     def step(
         self,
         key: Sequence[str],
         state: bytes | None,
-        readings: Sequence[JudgedReading],
+        readings: Iterable[JudgedReading],
         *,
         watermark: int,
     ) -> KeyStep:
@@ -129,14 +153,16 @@ class RuleSet:
         removed: its alert is cleared. Raises StateError.
         """
         before = _state_of(state, self._names)
-        ready, through = before.take(readings, watermark)
+        done = before.done
+        late = before.accept(readings, self._columns)
+        ready, through = before.take(watermark)
         after = _KeyState(through, before.pending)
         found: list[Transition] = []
-        by_rule = zip(*(levels for _, levels, _ in ready), strict=True) if ready else None
+        of_rules = zip(*(waiting for _, waiting in ready), strict=True) if ready else None
         for rule, fingerprint in self._rules:
-            levels = () if by_rule is None else next(by_rule)
+            judged = () if of_rules is None else next(of_rules)
             kept = before.rules.pop(rule.name, None)
-            if kept is None and not (any(levels) or (levels and rule.is_silent)):
+            if kept is None and not (judged and (rule.is_silent or any(one[0] for one in judged))):
                 continue
             if kept is not None and not ready and kept.is_idle(fingerprint, through):
                 after.rules[rule.name] = kept
@@ -147,22 +173,44 @@ class RuleSet:
                 None if kept is None else kept.state,
                 (
                     Reading(at, level, values)
-                    for (at, _, values), level in zip(ready, levels, strict=True)
+                    for (at, _), (level, values) in zip(ready, judged, strict=True)
                 ),
                 watermark=through,
-                passed=NEVER,
+                done=done,
             )
             found += made.transitions
             if made.state is not None and made.due is not None:
                 after.rules[rule.name] = _Kept(made.state, fingerprint, made.due, made.is_raised)
         for name, left in sorted(before.rules.items()):
-            found += removed(name, key, left.state)
+            found += removed(name, key, left.state, done=done)
         return KeyStep(
-            state=after.content(self._names),
+            state=after.content(self._names, watermark),
             transitions=tuple(found),
-            due=min(after.times(), default=None),
+            due=min(after.times(watermark), default=None),
+            late=late,
             is_raised=any(kept.is_raised for kept in after.rules.values()),
         )
+
+
+def _rank(columns: Sequence[str]) -> Any:
+    def rank(one: tuple[int | None, Mapping[str, str]]) -> tuple[int, list[tuple[str, str]]]:
+        level, values = one
+        used = [(name, values[name][:LONGEST_VALUE]) for name in columns if name in values]
+        return (-1 if level is None else level, used)
+
+    return rank
+
+
+def _document(pending: tuple[int, _Waiting]) -> list[Any]:
+    """Its time, levels, the place of each rule's texts among the texts, and these."""
+    at, waiting = pending
+    texts: list[Mapping[str, str]] = []
+    places: dict[int, int] = {}
+    for _, values in waiting:
+        if id(values) not in places:
+            places[id(values)] = len(texts)
+            texts.append({name: text[:LONGEST_VALUE] for name, text in values.items()})
+    return [at, [level for level, _ in waiting], [places[id(one)] for _, one in waiting], texts]
 
 
 def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
@@ -180,7 +228,7 @@ def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
     position = _LENGTH.size + length
     text = body[_LENGTH.size : position].decode("utf-8", "surrogatepass")
     done, of_rules, pending = json.loads(text)
-    found = _KeyState(done, [*_renamed(pending, of_rules, names)])
+    found = _KeyState(done, dict(_renamed(pending, of_rules, names)))
     while position < len(body):
         of_name, of_state, fingerprint, due, is_raised = _KEPT.unpack_from(body, position)
         position += _KEPT.size
@@ -194,9 +242,15 @@ def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
 
 def _renamed(
     pending: Sequence[Any], of_rules: Sequence[str], names: Sequence[str]
-) -> Iterator[JudgedReading]:
+) -> Iterator[tuple[int, _Waiting]]:
     """Put the levels into the order of the rules of now. A rule that is new has none."""
     places = {name: place for place, name in enumerate(of_rules)}
     chosen = [places.get(name) for name in names]
-    for at, levels, values in pending:
-        yield at, [None if place is None else levels[place] for place in chosen], values
+    for at, levels, of_texts, texts in pending:
+        yield (
+            at,
+            [
+                _NEITHER if place is None else (levels[place], texts[of_texts[place]])
+                for place in chosen
+            ],
+        )

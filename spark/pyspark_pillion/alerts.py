@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pillion_rules import Rule, TransitionKind
+from pillion_rules import Reason, Rule, TransitionKind
 from pillion_rules.names import CLEARED_SEVERITY, levels, value_map
 from pyspark_pillion.publishing import Value, identifier
 
@@ -55,8 +55,10 @@ def alert_properties(rules: Sequence[Rule], *, source: str) -> dict[str, Value]:
 
 
 def _element(rules: Sequence[Rule]) -> Column:
-    """The object of an alert, such as ``origin=JFK``; of a removed rule the values alone."""
-    names = by_rule({rule.name: list(rule.keys) for rule in rules})
+    """The object of an alert, such as ``origin=JFK``; of a removed rule the values alone: a rule of
+    its name may have other keys."""
+    is_removed = F.col("reason").eqNullSafe(Reason.REMOVED.value)
+    names = F.when(~is_removed, by_rule({rule.name: list(rule.keys) for rule in rules}))
     pairs = F.zip_with(names, F.col("key"), lambda name, value: F.concat(name, F.lit("="), value))
     return F.concat_ws(",", F.coalesce(pairs, F.col("key")))
 

@@ -5,6 +5,7 @@ expression of the row's own columns and of functions that give the same answer w
 read: no subquery, aggregate, window, reflection or function of the user's own, no clock, no chance.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,9 @@ from pillion_rules.errors import nearest
 #: Maximum parts of one expression.
 MOST_PARTS = 1_000
 _ANSI = "spark.sql.ansi.enabled"
+_CLOCK = re.compile(
+    r"\b(date|timestamp\w*)\s*['\"]\s*(now|today|tomorrow|yesterday)\s*['\"]", re.IGNORECASE
+)
 #: Nodes of Catalyst's syntax tree, as its parser makes them.
 _NODES = frozenset(
     {"Literal", "Cast", "CaseWhen", "Concat", "TimestampDiff", "UnresolvedExtractValue"}
@@ -35,10 +39,10 @@ FUNCTIONS = frozenset(
     | {"negative", "pmod", "pow", "power", "radians", "round", "sign", "signum", "sin", "sinh"}
     | {"sqrt", "tan", "tanh", "try_add", "try_divide", "try_multiply", "try_subtract", "try_mod"}
     | {"between", "coalesce", "if", "ifnull", "isnan", "isnotnull", "isnull", "nanvl", "nullif"}
-    | {"nvl", "nvl2", "try_cast", "array_contains", "size", "cardinality", "element_at"}
+    | {"nvl", "nvl2", "try_cast", "array_contains", "size", "cardinality"}
     | {"char_length", "concat", "concat_ws", "contains", "endswith", "instr", "left", "length"}
     | {"locate", "lower", "ltrim", "regexp_like", "replace", "right", "rlike", "rtrim", "split"}
-    | {"split_part", "startswith", "substr", "substring", "trim", "upper"}
+    | {"try_element_at", "startswith", "substr", "substring", "trim", "upper"}
     | {"date_diff", "datediff", "date_part", "datepart", "day", "dayofmonth", "dayofweek"}
     | {"dayofyear", "extract", "hour", "minute", "month", "quarter", "second", "unix_micros"}
     | {"unix_millis", "unix_seconds", "weekday", "weekofyear", "year"}
@@ -94,6 +98,9 @@ class Conditions:
         return made
 
     def _judge(self, text: str) -> None:
+        # The parser makes a literal of them, of the present time.
+        if (found := _CLOCK.search(text)) is not None:
+            raise ConditionError(f"{found[0]} depends on the clock; compare columns of the row")
         try:
             tree = self._parser.parseExpression(text)
         except PySparkException as error:

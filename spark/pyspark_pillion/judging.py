@@ -8,7 +8,7 @@ whatever rules it has: Spark finds the state of an operator by its place in the 
 
 import datetime
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -55,9 +55,16 @@ def grouped(rules: Iterable[Rule]) -> dict[str, tuple[Rule, ...]]:
     return {name: tuple(together) for name, together in groups.items()}
 
 
-def texts_of(rules: Iterable[Rule]) -> list[str]:
-    """Return the columns that only messages need."""
-    return sorted({name for rule in rules for name in rule.columns - set(rule.keys) - _BUILT_IN})
+def texts_of(rules: Iterable[Rule], own: Collection[str]) -> list[str]:
+    """Return the columns that only messages need. ``own`` are the columns of the readings with the
+    name of a built-in one, which come before it."""
+    names = {name for rule in rules for name in rule.columns - set(rule.keys)}
+    return sorted(name for name in names if name not in _BUILT_IN or name in own)
+
+
+def built_in_columns(readings: DataFrame) -> frozenset[str]:
+    """Return the columns with the name of a built-in one of messages."""
+    return _BUILT_IN & {name.lower() for name in readings.columns}
 
 
 def judged(readings: DataFrame, rules: Sequence[Rule]) -> DataFrame:
@@ -68,14 +75,16 @@ def judged(readings: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     problems: list[str] = []
     conditions = Conditions(readings)
     places: list[Column] = []
+    own = built_in_columns(readings)
     with without_ansi(readings.sparkSession):
         for name, together in grouped(rules).items():
             of_rules: list[Column] = []
             for rule in together:
-                found = [*_unknown_columns(conditions, rule)]
+                found = [*_unknown_columns(conditions, rule, own)]
                 of_rules.append(_level(conditions, rule, found))
                 problems += [f"rule {rule.name}: {problem}" for problem in found]
-            places.append(_place(conditions, name, together, of_rules))
+            texts = texts_of(together, own)
+            places.append(_place(conditions, name, together, of_rules, texts))
         if problems:
             raise RuleError(problems)
         names = {rule.event_time.lower() for rule in rules}
@@ -98,19 +107,24 @@ def has_time() -> Column:
 
 
 def _place(
-    conditions: Conditions, name: str, rules: Sequence[Rule], of_rules: Sequence[Column]
+    conditions: Conditions,
+    name: str,
+    rules: Sequence[Rule],
+    of_rules: Sequence[Column],
+    texts: Sequence[str],
 ) -> Column:
     """One group's part of a reading."""
     keys = [_column(key).cast("string") for key in rules[0].keys]
     is_whole = F.lit(True)
     for key in keys:
         is_whole = is_whole & key.isNotNull()
-    texts = [_column(text).cast("string") for text in texts_of(rules)]
     return F.struct(
         F.when(is_whole, F.to_json(F.array(F.lit(name), *keys))).alias(PLACE),
         _moment(conditions, rules[0].event_time).alias(TIME),
         F.array(*of_rules).cast("array<int>").alias(LEVELS),
-        F.array(*texts).cast("array<string>").alias(TEXTS),
+        F.array(*(_column(text).cast("string") for text in texts))
+        .cast("array<string>")
+        .alias(TEXTS),
     )
 
 
@@ -120,12 +134,12 @@ def _moment(conditions: Conditions, name: str) -> Column:
     return found if isinstance(kind, T.TimestampType) else found.cast("timestamp")
 
 
-def _unknown_columns(conditions: Conditions, rule: Rule) -> Iterator[str]:
+def _unknown_columns(conditions: Conditions, rule: Rule, own: Collection[str]) -> Iterator[str]:
     types = conditions.types
     for field, names in (
         ("keys", rule.keys),
         ("event_time", [rule.event_time]),
-        ("message", texts_of([rule])),
+        ("message", texts_of([rule], own)),
     ):
         yield from (
             f"{field}: {problem}"

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, GroupedData, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pillion_rules import Rule, RuleError
+from pillion_rules import Reason, Rule, RuleError
 from pyspark_pillion.alerts import alert_properties, by_rule, identity
-from pyspark_pillion.judging import TIME, has_place, has_time, judged
+from pyspark_pillion.judging import TIME, built_in_columns, has_place, has_time, judged
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
 from pyspark_pillion.stepping import micros_of, over_batch, over_stream
@@ -119,9 +119,10 @@ def _transitions(
     _check(readings, rules, until)
     found = judged(readings, rules)
     if readings.isStreaming:
-        return over_stream(_with_watermark(found, rules), rules)
+        return over_stream(_with_watermark(found, rules), rules, own=built_in_columns(readings))
     last = None if until is None else micros_of(until)
-    return over_batch(found.where(has_place() & has_time()), rules, until=last)
+    kept = found.where(has_place() & has_time())
+    return over_batch(kept, rules, own=built_in_columns(readings), until=last)
 
 
 # -------------------------------------------------------------------------- checks
@@ -198,9 +199,11 @@ def _with_watermark(found: DataFrame, rules: Sequence[Rule]) -> DataFrame:
 
 
 def _is_old(rules: Sequence[Rule]) -> Column:
-    """Whether a transition is older than its rule's ``max_age``; that of a removed rule is not."""
+    """Whether a transition is older than its rule's ``max_age``. The clear of a rule that was
+    removed, or has other keys now, is not: its time may be that of the last reading."""
     age = _interval(by_rule({rule.name: rule.durations.max_age for rule in rules}))
-    return F.coalesce(F.col("at") < F.current_timestamp() - age, F.lit(False))
+    is_old = F.coalesce(F.col("at") < F.current_timestamp() - age, F.lit(False))
+    return is_old & ~F.col("reason").eqNullSafe(Reason.REMOVED.value)
 
 
 def _interval(micros: Column) -> Column:

@@ -1,7 +1,8 @@
 """From judged readings to transitions, by the step function: over a batch or over a stream."""
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -16,6 +17,8 @@ from pillion_rules import JudgedReading, Rule, RuleSet, Transition
 from pillion_rules.durations import HOUR
 from pillion_rules.machine import MOST_PENDING
 from pyspark_pillion.judging import LEVELS, PLACE, TEXTS, TIME, Place, grouped, texts_of
+
+logger = logging.getLogger("pyspark_pillion")
 
 # The same type for Spark and for Arrow.
 _TEXT = (T.StringType(), pa.string())
@@ -47,8 +50,6 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _MILLISECOND = 1_000
 #: Readings of one key that are taken at a time; two parts wait in a state.
 _PART = MOST_PENDING // 2
-#: Readings of one key and micro-batch that are sorted at a time.
-_SORTED = 20 * MOST_PENDING
 #: While an alert is raised, its key is looked at so often by event time: its rule may be removed.
 _LOOK = HOUR
 _AT = "at"
@@ -58,12 +59,12 @@ _Judged: TypeAlias = tuple[str, int, Sequence[int | None], Sequence[str | None]]
 
 
 class RuleGroups:
-    """The rules of all groups."""
+    """The rules of all groups; ``own`` as in :func:`texts_of`."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[Rule], own: Collection[str] = ()) -> None:
         groups = grouped(rules)
         self._sets = {name: RuleSet(together) for name, together in groups.items()}
-        self._texts = {name: texts_of(together) for name, together in groups.items()}
+        self._texts = {name: texts_of(together, own) for name, together in groups.items()}
 
     def of(self, group: str) -> RuleSet:
         """Return the rules of a group; all of them may have been removed."""
@@ -79,7 +80,9 @@ class RuleGroups:
 # -------------------------------------------------------------------------- over a batch
 
 
-def over_batch(judged: DataFrame, rules: Sequence[Rule], *, until: int | None) -> DataFrame:
+def over_batch(
+    judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str], until: int | None
+) -> DataFrame:
     """Return the transitions of a batch up to ``until``; None: the last reading's time."""
     rows = judged.select(PLACE, F.unix_micros(TIME).alias(_AT), LEVELS, TEXTS)
     if until is None:
@@ -88,7 +91,7 @@ def over_batch(judged: DataFrame, rules: Sequence[Rule], *, until: int | None) -
     end = until
 
     def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = batch_transitions(RuleGroups(rules), _rows(batches), until=end)
+        found = batch_transitions(RuleGroups(rules, own), _rows(batches), until=end)
         while part := list(islice(found, _PART)):
             yield pa.RecordBatch.from_pylist([_values(one) for one in part], schema=_ARROW)
 
@@ -122,11 +125,11 @@ def batch_transitions(
 # -------------------------------------------------------------------------- over a stream
 
 
-def over_stream(judged: DataFrame, rules: Sequence[Rule]) -> DataFrame:
+def over_stream(judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str]) -> DataFrame:
     """Return the transitions of a stream, whose column ``time`` has a watermark."""
     rows = judged.withColumn(_AT, F.unix_micros(TIME))
     return rows.groupBy(PLACE).transformWithState(
-        statefulProcessor=Processor(rules),
+        statefulProcessor=Processor(rules, own),
         outputStructType=SCHEMA,
         outputMode="Append",
         timeMode="EventTime",
@@ -136,12 +139,13 @@ def over_stream(judged: DataFrame, rules: Sequence[Rule]) -> DataFrame:
 class Processor(StatefulProcessor):
     """One key's state is that of its rules, and the time of its one timer."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._given = tuple(rules)
+    def __init__(self, rules: Sequence[Rule], own: Collection[str]) -> None:
+        self._given = tuple(rules), own
+        self._late = 0
 
     def init(self, handle: Any) -> None:
         self._handle = handle
-        self._rules = RuleGroups(self._given)
+        self._rules = RuleGroups(*self._given)
         self._state = handle.getValueState("rules", "state binary, timer long")
 
     def handleInputRows(
@@ -167,7 +171,13 @@ class Processor(StatefulProcessor):
         yield from self._stepped(key[0], iter(()), watermark, expired=expired)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Tell what was left out beside the late readings that Spark counts."""
+        if self._late:
+            logger.warning(
+                "%d readings were left out: more than %d times of one key waited for the watermark",
+                self._late,
+                MOST_PENDING,
+            )
 
     def _stepped(
         self, text: str, rows: Iterator[_Judged], watermark: int, *, expired: int | None = None
@@ -178,9 +188,10 @@ class Processor(StatefulProcessor):
         state, timer = self._state.get() or (None, None)
         readings = self._rules.readings(place.group, rows)
         due: int | None = None
-        for part in _in_parts(readings):
-            made = rule_set.step(place.key, state, part, watermark=watermark)
+        for part, through in _in_parts(readings, watermark):
+            made = rule_set.step(place.key, state, part, watermark=through)
             state, due = made.state, made.due
+            self._late += made.late
             if due is not None and made.is_raised:
                 due = min(due, watermark + _LOOK)
             yield from (Row(**_values(one)) for one in made.transitions)
@@ -202,19 +213,16 @@ class Processor(StatefulProcessor):
         self._state.update((state, timer))
 
 
-def _in_parts(readings: Iterator[JudgedReading]) -> Iterator[Sequence[JudgedReading]]:
-    """At least one part. A micro-batch has its rows in any order; if sorted, few of them wait."""
-    taken = _sorted(readings)
-    while True:
-        for begin in range(0, len(taken) or 1, _PART):
-            yield taken[begin : begin + _PART]
-        taken = _sorted(readings)
-        if not taken:
-            return
-
-
-def _sorted(readings: Iterator[JudgedReading]) -> list[JudgedReading]:
-    return sorted(islice(readings, _SORTED), key=itemgetter(0))
+def _in_parts(
+    readings: Iterable[JudgedReading], watermark: int
+) -> Iterator[tuple[Sequence[JudgedReading], int]]:
+    """Yield the readings of a micro-batch, which has them in any order, in the order of time, and
+    how far each part may be taken: the last time of a part may go on in the next. At least one."""
+    taken = sorted(readings, key=itemgetter(0))
+    for begin in range(0, len(taken) or 1, _PART):
+        part = taken[begin : begin + _PART]
+        is_last = begin + _PART >= len(taken)
+        yield part, watermark if is_last else min(watermark, part[-1][0] - 1)
 
 
 # -------------------------------------------------------------------------- transitions

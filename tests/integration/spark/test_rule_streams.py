@@ -352,7 +352,30 @@ def test_old_transitions_are_not_sent_unless_they_are_replayed(
     query = run_to_end(stream, tmp_path / "checkpoint")
     counts = [one["observedMetrics"]["rules.transitions"] for one in query.recentProgress]
     assert sum(one.tooOld for one in counts) == 1
-    batch = spark.read.schema(SCHEMA).json(str(tmp_path / "in"))
+    # The clear of a rule that was removed says the time of its last reading, and is sent.
+    arriving.put([reading("JFK", 3, 45.0)])
+    arriving.put([reading("JFK", 4, 45.0)])
+    run_to_end(
+        stream_of(arriving.stream(spark), gale(), deliverer.url, replay=True),
+        tmp_path / "checkpoint",
+    )
+    arriving.put([reading("JFK", 5, 45.0)])
+    other = gale(keys=["origin", "wind_gust"])
+    run_to_end(stream_of(arriving.stream(spark), other, deliverer.url), tmp_path / "checkpoint")
+    arriving.put([reading("LGA", 9, 1.0)])
+    run_to_end(stream_of(arriving.stream(spark), other, deliverer.url), tmp_path / "checkpoint")
+    severities = [one["properties"]["PerceivedSeverity"] for one in deliverer.accepted]
+    # Of the first alert the clear, then raised, and removed.
+    assert severities == [2, 4, 2]
+    cleared = deliverer.accepted[-1]
+    assert cleared["properties"]["AlertingManagedElement"] == "JFK"
+    deliverer.reset()
+
+    batch = (
+        spark.read.schema(SCHEMA)
+        .json(str(tmp_path / "in"))
+        .where(F.col("time_hour") < F.lit(BEGIN + datetime.timedelta(hours=3)))
+    )
 
     def alerts(rule: Rule, *, replay: bool = False) -> tuple[int, int]:
         """Accepted ones and duplicates."""

@@ -114,7 +114,7 @@ def test_defaults() -> None:
     rule, silent = Rule(**GALE), Rule(**SILENT)
     assert (rule.probable_cause, silent.probable_cause) == ("Threshold Crossed", "Timeout")
     assert silent.silent_level == 5
-    assert rule.durations.max_age == parse_duration("1 hour 1 minute")
+    assert rule.durations.max_age == parse_duration("1 day 1 minute")
     assert rule.keys == ("origin",)
 
 

@@ -1,6 +1,7 @@
 """All rules of a key with one state, and rules that come, change and go."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from pillion_rules import CLEAR, JudgedReading, Reading, Rule, RuleSet, StateError, Transition
 from pillion_rules.durations import MINUTE
+from pillion_rules.machine import MOST_PENDING
 from pillion_rules.state import NEVER
 from support.rules_reference import expected
 
@@ -132,3 +134,54 @@ def test_a_state_of_a_later_version_and_damaged_ones_are_refused() -> None:
 def test_any_bytes_raise_nothing_but_a_state_error(content: bytes) -> None:
     with suppress(StateError):
         RuleSet(RULES).step(KEY, content, [], watermark=0)
+
+
+# ---------------------------------------------------------------------- many readings
+
+
+def one_of_many(count: int, *, at: int, first: bool) -> list[JudgedReading]:
+    """So many different readings of one time, of which one is major."""
+    levels = [MAJOR, *[CLEAR] * (count - 1)] if first else [*[CLEAR] * (count - 1), MAJOR]
+    return [(at * MINUTE, [level], {"v": str(number)}) for number, level in enumerate(levels)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_any_number_of_readings_of_one_time_is_one_that_waits(first: bool) -> None:
+    rules = RuleSet((PLAIN,))
+    state = None
+    for part in range(2):
+        given_readings = one_of_many(12_000, at=1, first=first) if part == 1 else read((1, CLEAR))
+        made = rules.step(KEY, state, given_readings, watermark=0)
+        state = made.state
+        assert (made.transitions, made.late) == ((), 0)
+    assert state is not None
+    assert len(state) < 300
+    found = rules.step(KEY, state, [], watermark=2 * MINUTE)
+    assert told(found.transitions) == [("plain", "raised", 1)]
+
+
+def test_what_was_taken_early_is_late_until_the_watermark_passes_it() -> None:
+    rules = RuleSet((PLAIN,))
+    many: list[JudgedReading] = [(number + 100, [CLEAR], {}) for number in range(MOST_PENDING + 1)]
+    made = rules.step(KEY, None, many, watermark=0)
+    after = rules.step(KEY, made.state, [(100, [MAJOR], {})], watermark=0)
+    assert after.late == 1
+    last = rules.step(KEY, after.state, [], watermark=100_000)
+    assert (told(last.transitions), last.state, last.due) == ([], None, None)
+    alone = rules.step(KEY, rules.step(KEY, None, many, watermark=0).state, [], watermark=0)
+    assert alone.due is not None
+
+
+@pytest.mark.parametrize("looks", [0, 7])
+def test_an_edit_does_not_depend_on_how_often_the_key_was_looked_at(looks: int) -> None:
+    long = replace(PLAIN, forget="10 days")
+    before = RuleSet((long,))
+    state = before.step(KEY, None, read((1, MAJOR)), watermark=2 * MINUTE).state
+    for look in range(looks):
+        state = before.step(KEY, state, [], watermark=(100 + look) * MINUTE).state
+    state = before.step(KEY, state, [], watermark=3_000 * MINUTE).state
+    (gone,) = RuleSet(()).step(KEY, state, [], watermark=3_001 * MINUTE).transitions
+    assert gone.at == 3_000 * MINUTE
+    repeated = RuleSet((replace(long, repeat="5 minutes"),))
+    found = repeated.step(KEY, state, [], watermark=3_001 * MINUTE).transitions
+    assert told(found) == [("plain", "repeated", 3_000)]
