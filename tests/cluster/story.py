@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,13 +248,34 @@ class Installation:
         )
 
 
+def spark_pods(kubectl: Kubectl, role: str) -> list[str]:
+    """Return the names of the pods of all jobs with a Spark role, oldest first."""
+    printed = kubectl.run(
+        "get",
+        "pods",
+        f"--selector=spark-role={role}",
+        "--output=name",
+        "--sort-by=.metadata.creationTimestamp",
+    )
+    return [line.removeprefix("pod/") for line in printed.split()]
+
+
 class SparkJob:
     """A job under way: ``examples/spark-on-kubernetes/submit.sh``, as a data engineer runs it."""
 
-    def __init__(self, process: "subprocess.Popen[str]", *, kubectl: Kubectl, log: Path) -> None:
+    def __init__(
+        self,
+        process: "subprocess.Popen[str]",
+        *,
+        kubectl: Kubectl,
+        log: Path,
+        earlier: Collection[str] = (),
+    ) -> None:
+        """``earlier`` are the drivers of other jobs, which stay after their end."""
         self._process = process
         self._kubectl = kubectl
         self._log = log
+        self._earlier = earlier
 
     @property
     def printed(self) -> str:
@@ -268,7 +289,7 @@ class SparkJob:
         """Return the driver's name, once there is one."""
 
         def found() -> str | None:
-            names = self.pods("driver")
+            names = [name for name in self.pods("driver") if name not in self._earlier]
             if not names and not self.runs():
                 raise AssertionError(f"no driver was made: {self.printed[-3000:]}")
             return names[0] if names else None
@@ -280,14 +301,7 @@ class SparkJob:
 
     def pods(self, role: str) -> list[str]:
         """Return the names of the pods with a Spark role, oldest first."""
-        printed = self._kubectl.run(
-            "get",
-            "pods",
-            f"--selector=spark-role={role}",
-            "--output=name",
-            "--sort-by=.metadata.creationTimestamp",
-        )
-        return [line.removeprefix("pod/") for line in printed.split()]
+        return spark_pods(self._kubectl, role)
 
     def executors(self, count: int, *, within: float = 90.0) -> list[str]:
         """Return the executors' names, once ``count`` of them are ready."""
@@ -355,6 +369,7 @@ def submitted(
         check=True,
         capture_output=True,
     )
+    earlier = spark_pods(kubectl, "driver")
     log = folder / "submit.log"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -366,7 +381,7 @@ def submitted(
             text=True,
             start_new_session=True,
         )
-    job = SparkJob(process, kubectl=kubectl, log=log)
+    job = SparkJob(process, kubectl=kubectl, log=log, earlier=earlier)
     try:
         yield job
     finally:
