@@ -5,7 +5,7 @@ due goes in the order clear or raise, repeat, forget. So the transitions do not 
 readings were cut into steps, nor on their order between two watermarks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -133,12 +133,9 @@ class _Machine:
             if one.at <= floor:
                 late += 1
                 continue
-            values = {
-                name: one.values[name][:LONGEST_VALUE] for name in columns if name in one.values
-            }
-            kept = Reading(one.at, one.level, values)
+            kept = Reading(one.at, one.level, used_texts(one.values, columns))
             before = pending.get(one.at)
-            if before is None or _rank(before) < _rank(kept):
+            if before is None or rank(before.level, before.values) < rank(kept.level, kept.values):
                 pending[one.at] = kept
         return late
 
@@ -302,8 +299,14 @@ class _Machine:
         return text if one.reason is None else f"{text} ({_REASONS[one.reason]})"
 
 
-def _rank(reading: Reading) -> tuple[int, list[tuple[str, str]]]:
-    return (-1 if reading.level is None else reading.level, sorted(reading.values.items()))
+def used_texts(values: Mapping[str, str], columns: Iterable[str]) -> dict[str, str]:
+    """The texts that a message uses, at their longest."""
+    return {name: values[name][:LONGEST_VALUE] for name in columns if name in values}
+
+
+def rank(level: int | None, texts: Mapping[str, str]) -> tuple[int, list[tuple[str, str]]]:
+    """Of the readings at one time the one with the greatest rank counts."""
+    return (-1 if level is None else level, sorted(texts.items()))
 
 
 def _transition(

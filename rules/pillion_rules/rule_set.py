@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from pillion_rules.errors import StateError
-from pillion_rules.machine import MOST_PENDING, removed, step
+from pillion_rules.machine import MOST_PENDING, rank, removed, step, used_texts
 from pillion_rules.rule import Rule
-from pillion_rules.state import NEVER
+from pillion_rules.state import NEVER, opened, sealed
 from pillion_rules.templates import LONGEST_VALUE
 from pillion_rules.transitions import Reading, Transition
 
@@ -24,8 +23,6 @@ JudgedReading: TypeAlias = tuple[int, Sequence[int | None], Mapping[str, str]]
 #: Of one time: the level and the texts of the reading that counts, by each rule.
 _Waiting: TypeAlias = list[tuple[int | None, Mapping[str, str]]]
 
-_VERSION = 1
-_CHECKSUM = 4
 #: Bytes of the document of readings; then of each rule the bytes of its name and of its state, its
 #: fingerprint, its due time, and whether its alert is raised.
 _LENGTH = struct.Struct(">I")
@@ -85,7 +82,7 @@ class _KeyState:
             before = self.pending.get(at)
             if before is None:
                 self.pending[at] = given
-            elif any(one[1] != values for one in before) or [one[0] for one in before] != levels:
+            else:
                 pairs = zip(before, given, columns, strict=True)
                 self.pending[at] = [max(one, other, key=_rank(used)) for one, other, used in pairs]
         return late
@@ -127,8 +124,7 @@ class _KeyState:
                 len(encoded), len(kept.state), kept.fingerprint, kept.due, kept.is_raised
             )
             parts += [head, encoded, kept.state]
-        body = b"".join(parts)
-        return bytes([_VERSION]) + zlib.crc32(body).to_bytes(_CHECKSUM) + body
+        return sealed(b"".join(parts))
 
 
 class RuleSet:
@@ -193,12 +189,7 @@ class RuleSet:
 
 
 def _rank(columns: Sequence[str]) -> Any:
-    def rank(one: tuple[int | None, Mapping[str, str]]) -> tuple[int, list[tuple[str, str]]]:
-        level, values = one
-        used = [(name, values[name][:LONGEST_VALUE]) for name in columns if name in values]
-        return (-1 if level is None else level, used)
-
-    return rank
+    return lambda one: rank(one[0], used_texts(one[1], columns))
 
 
 def _document(pending: tuple[int, _Waiting]) -> list[Any]:
@@ -216,14 +207,7 @@ def _document(pending: tuple[int, _Waiting]) -> list[Any]:
 def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
     if content is None:
         return _KeyState()
-    if content[:1] > bytes([_VERSION]):
-        raise StateError(
-            f"this state of rules has version {content[0]}, and this Pillion reads versions up to "
-            f"{_VERSION}; run the version that wrote it, or a later one"
-        )
-    body = content[1 + _CHECKSUM :]
-    if content[: 1 + _CHECKSUM] != bytes([_VERSION]) + zlib.crc32(body).to_bytes(_CHECKSUM):
-        raise StateError("this state of rules is damaged; start from another checkpoint")
+    body = opened(content, of="rules")
     (length,) = _LENGTH.unpack_from(body)
     position = _LENGTH.size + length
     text = body[_LENGTH.size : position].decode("utf-8", "surrogatepass")

@@ -73,27 +73,41 @@ def state_bytes(state: State) -> bytes | None:
     ]
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     # A value may have half of a surrogate pair.
-    content = text.encode("utf-8", "surrogatepass")
+    return sealed(text.encode("utf-8", "surrogatepass"))
+
+
+def sealed(content: bytes) -> bytes:
+    """The bytes of a state: the version, a checksum, and its content."""
     return bytes([VERSION]) + zlib.crc32(content).to_bytes(_CHECKSUM) + content
+
+
+def opened(state: bytes, *, of: str) -> bytes:
+    """The inverse of :func:`sealed`. Raises StateError for a later version, and a damaged state."""
+    version = state[0] if state else 0
+    if version > VERSION:
+        raise StateError(
+            f"this state of {of} has version {version}, and this Pillion reads versions up to "
+            f"{VERSION}; run the version that wrote it, or a later one"
+        )
+    content = state[1 + _CHECKSUM :]
+    if state != sealed(content):
+        raise damaged(of)
+    return content
+
+
+def damaged(of: str) -> StateError:
+    return StateError(f"this state of {of} is damaged; start from another checkpoint")
 
 
 def state_of(content: bytes | None) -> State:
     """The inverse of :func:`state_bytes`. Raises StateError."""
     if content is None:
         return State()
-    version = content[0] if content else 0
-    if version > VERSION:
-        raise StateError(
-            f"this state of a rule has version {version}, and this Pillion reads versions up to "
-            f"{VERSION}; run the version that wrote it, or a later one"
-        )
+    body = opened(content, of="a rule")
     try:
-        body = content[1 + _CHECKSUM :]
-        if version != VERSION or content[1 : 1 + _CHECKSUM] != zlib.crc32(body).to_bytes(_CHECKSUM):
-            raise ValueError(version)
         return _state(*json.loads(body.decode("utf-8", "surrogatepass")))
     except (ValueError, TypeError, AttributeError, RecursionError):
-        raise StateError("this state of a rule is damaged; start from another checkpoint") from None
+        raise damaged("a rule") from None
 
 
 def _state(

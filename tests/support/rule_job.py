@@ -9,14 +9,14 @@ from pillion_rules import Rule
 from pyspark_pillion.rules import raise_alerts
 from support.rule_streams import ROCKSDB, Arriving, run_to_end
 from support.spark import start_spark
-from support.weather import EXAMPLE, weather_job
+from support.weather import RULES, weather_job
 
 
 def main() -> None:
     folder, url = Path(sys.argv[1]), sys.argv[2]
     spark = start_spark(master="local[2]", **ROCKSDB)
     arriving = Arriving(folder / "in", weather_job().records_schema())
-    rules = Rule.load(EXAMPLE.parents[1] / "rules" / "weather.yaml")
+    rules = Rule.load(RULES)
     writer = raise_alerts(arriving.stream(spark), rules, source="nyc", url=url, replay=True)
     assert isinstance(writer, DataStreamWriter)
     run_to_end(writer, folder / "checkpoint")

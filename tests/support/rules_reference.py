@@ -10,6 +10,24 @@ from pillion_rules import CLEAR, Reading, Rule
 from pillion_rules.durations import LONGEST
 from pillion_rules.names import level_names
 
+# Rules of each sort.
+HELD = Rule(
+    "held",
+    keys=["k"],
+    event_time="t",
+    severity={"Major": "a", "Minor": "b"},
+    hold="4 minutes",
+    max_gap="3 minutes",
+    keep="5 minutes",
+    repeat="7 minutes",
+    forget="1 hour",
+)
+PLAIN = Rule("plain", keys=["k"], event_time="t", severity={"Major": "a"}, forget="1 hour")
+SILENT = Rule(
+    "silent", keys=["k"], event_time="t", severity="Minor", silent="6 minutes", forget="1 hour"
+)
+RULES = (HELD, PLAIN, SILENT)
+
 #: Kind, level, at, since, count, time of the raise.
 Told = tuple[str, str, int, int, int, int]
 Signals = list[tuple[int, int]]

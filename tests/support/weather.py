@@ -9,6 +9,7 @@ ALERTS = 514
 #: Of a severity of 5 and more.
 MAJOR_ALERTS = 204
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark-weather" / "weather_alerts.py"
+RULES = EXAMPLE.parents[1] / "rules" / "weather.yaml"
 
 
 def weather_job() -> ModuleType:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pillion_rules import Rule
 from pyspark_pillion.rules import indications, transitions
 from support.spark import start_spark
-from support.weather import EXAMPLE, weather_job
+from support.weather import RULES, weather_job
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     job = weather_job()
     weather = job.read_weather(spark, str(job.find_data()))
     (last,) = weather.selectExpr("unix_seconds(max(time_hour))").collect()[0]
-    rules = Rule.load(EXAMPLE.parents[1] / "rules" / "weather.yaml")
+    rules = Rule.load(RULES)
     # A stream has not passed its last minute.
     until = datetime.fromtimestamp(last, UTC) - timedelta(minutes=1)
     found = transitions(weather, rules, until=until)

@@ -59,15 +59,16 @@ class Segment(NamedTuple):
 
 def segments_of(folder: Path) -> list[Segment]:
     """Return the segments, oldest first. Blocks; raises OSError."""
-    return sorted(one for path in _files(folder) if (one := _segment(path)) is not None)
+    return _segments(_files(folder))
 
 
 def kept_in(folder: Path) -> list[Segment]:
     """As :func:`segments_of`, with the files of discards that gave way no further."""
-    segments = segments_of(folder)
+    paths = _files(folder)
+    segments = _segments(paths)
     whole = {one.first for one in segments}
-    saved = [one for path in _files(folder) if (one := _segment(path, _SAVED_SUFFIX)) is not None]
-    return sorted([*segments, *(one for one in saved if one.first not in whole)])
+    saved = (one for one in _segments(paths, _SAVED_SUFFIX) if one.first not in whole)
+    return sorted([*segments, *saved])
 
 
 def _files(folder: Path) -> list[Path]:
@@ -76,7 +77,11 @@ def _files(folder: Path) -> list[Path]:
         return [Path(entry.path) for entry in entries if entry.is_file(follow_symlinks=False)]
 
 
-def _segment(path: Path, suffix: str = _SUFFIX) -> Segment | None:
+def _segments(paths: Iterable[Path], suffix: str = _SUFFIX) -> list[Segment]:
+    return sorted(one for path in paths if (one := _segment(path, suffix)) is not None)
+
+
+def _segment(path: Path, suffix: str) -> Segment | None:
     digits = path.name.removeprefix(_PREFIX).removesuffix(suffix)
     if not digits.isascii() or not digits.isdecimal() or len(digits) != _DIGITS:
         return None

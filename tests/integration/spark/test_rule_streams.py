@@ -25,7 +25,7 @@ from support.listening import listening
 from support.rule_streams import ROCKSDB, Arriving, collect, run_to_end
 from support.running import listener, resources, running
 from support.spark import start_spark
-from support.weather import EXAMPLE, weather_job
+from support.weather import RULES, weather_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -216,7 +216,7 @@ def weather(spark: SparkSession) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def rules() -> Sequence[Rule]:
-    return Rule.load(EXAMPLE.parents[1] / "rules" / "weather.yaml")
+    return Rule.load(RULES)
 
 
 def identities(rows: Sequence[Row]) -> set[Any]:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pillion_rules import CLEAR, Reading, Rule, RuleError, Transition, step
 from pillion_rules.names import levels
 from pyspark_pillion.rules import transitions
-from support.weather import EXAMPLE, weather_job
+from support.weather import RULES, weather_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -247,7 +247,7 @@ def _first(*levels_of: tuple[str, float | None, Callable[[float], bool]]) -> str
 
 def test_a_year_of_real_weather_gives_what_the_step_function_gives(spark: SparkSession) -> None:
     job = weather_job()
-    rules = Rule.load(EXAMPLE.parents[1] / "rules" / "weather.yaml")
+    rules = Rule.load(RULES)
     whole = job.read_weather(spark, str(job.find_data()))
     rows = whole.selectExpr(
         *("origin", "unix_micros(time_hour) as at", "wind_gust", "visib", "temp", "precip")

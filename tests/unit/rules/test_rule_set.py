@@ -11,25 +11,9 @@ from pillion_rules import CLEAR, JudgedReading, Reading, Rule, RuleSet, StateErr
 from pillion_rules.durations import MINUTE
 from pillion_rules.machine import MOST_PENDING
 from pillion_rules.state import NEVER
-from support.rules_reference import expected
+from support.rules_reference import PLAIN, RULES, SILENT, expected
 
 KEY = ("EWR",)
-HELD = Rule(
-    "held",
-    keys=["k"],
-    event_time="t",
-    severity={"Major": "a", "Minor": "b"},
-    hold="4 minutes",
-    max_gap="3 minutes",
-    keep="5 minutes",
-    repeat="7 minutes",
-    forget="1 hour",
-)
-PLAIN = Rule("plain", keys=["k"], event_time="t", severity={"Major": "a"}, forget="1 hour")
-SILENT = Rule(
-    "silent", keys=["k"], event_time="t", severity="Minor", silent="6 minutes", forget="1 hour"
-)
-RULES = (HELD, PLAIN, SILENT)
 MAJOR, MINOR = 5, 4
 
 

@@ -15,25 +15,8 @@ from pillion_rules import Reading, Rule
 from pillion_rules.durations import MINUTE
 from pyspark_pillion import stepping
 from pyspark_pillion.judging import grouped, texts_of
-from support.rules_reference import expected
+from support.rules_reference import RULES, expected
 
-RULES = (
-    Rule(
-        "held",
-        keys=["k"],
-        event_time="t",
-        severity={"Major": "a", "Minor": "b"},
-        hold="4 minutes",
-        max_gap="3 minutes",
-        keep="5 minutes",
-        repeat="7 minutes",
-        forget="1 hour",
-    ),
-    Rule("plain", keys=["k"], event_time="t", severity={"Major": "a"}, forget="1 hour"),
-    Rule(
-        "silent", keys=["k"], event_time="t", severity="Minor", silent="6 minutes", forget="1 hour"
-    ),
-)
 READINGS = st.lists(
     st.tuples(st.integers(0, 90), st.sampled_from([None, 0, 4, 5])), min_size=1, max_size=25
 )
