@@ -18,8 +18,9 @@ from pillion_rules.names import level_names
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference" / "rules.md"
 MANUAL = ROOT / "docs" / "rules.md"
-RULES = ROOT / "examples" / "rules" / "weather.yaml"
-CASES = ROOT / "examples" / "rules" / "cases" / "weather.yaml"
+EXAMPLES = ROOT / "examples" / "rules"
+RULES = EXAMPLES / "weather.yaml"
+CASES = EXAMPLES / "cases" / "weather.yaml"
 
 _HEAD = """\
 # Fields of rules
@@ -33,9 +34,6 @@ not listed here is refused. Durations are texts such as `90 minutes` or `1 hour 
 | Field | Type | Default | Meaning |
 | --- | --- | --- | --- |
 """
-_PLANNED = """
-*Planned*: the field is checked, and has no effect in this version.
-"""
 _BLOCK = re.compile(r"<!-- (rule|timeline): ([^>]+) -->\n\n```(yaml|text)\n.*?```", re.DOTALL)
 
 
@@ -47,9 +45,8 @@ def reference_page() -> str:
         text = found.default or (
             "required" if is_required else f"`{default}`" if default else "none"
         )
-        planned = " *Planned.*" if found.is_planned else ""
-        rows.append(f"| `{name}` | {found.kind} | {text} | {found.text}.{planned} |\n")
-    return _HEAD + "".join(rows) + _PLANNED
+        rows.append(f"| `{name}` | {found.kind} | {text} | {found.text}. |\n")
+    return _HEAD + "".join(rows)
 
 
 def manual_page(text: str) -> str:
@@ -65,8 +62,12 @@ def manual_page(text: str) -> str:
 
 
 def rule_text(name: str) -> str:
-    """The lines of a rule in the example, as a file of its own."""
-    _, *entries = RULES.read_text(encoding="utf-8").split("  - name: ")
+    """The lines of a rule in the examples, as a file of its own."""
+    entries = [
+        entry
+        for file in sorted(EXAMPLES.glob("*.yaml"))
+        for entry in file.read_text(encoding="utf-8").split("  - name: ")[1:]
+    ]
     entry = next(one for one in entries if one.splitlines()[0] == name)
     return f"rules:\n  - name: {entry.rstrip()}\n"
 

@@ -17,11 +17,11 @@ def _subject(rule: Rule) -> Iterator[str]:
     yield f"It reads {rule.event_time} as the time of each reading{of}."
     yield f"Each value of {keys} has an alert of its own."
     if rule.measure is not None:
-        slide = f", a new one every {rule.slide}" if rule.slide else ""
-        yield f"It judges windows of {rule.window}{slide}: {_named(rule.measure)} (planned)."
+        slide = f", of which one begins every {rule.slide}" if rule.slide else ""
+        yield f"It judges windows of {rule.window}{slide}: {_named(rule.measure)}."
     if rule.rate is not None:
         change = f"the change per {rule.per} since the last reading"
-        yield f"It judges {change}: {_named(rule.rate)} (planned)."
+        yield f"It judges {change}: {_named(rule.rate)}."
 
 
 def _raising(rule: Rule) -> Iterator[str]:
@@ -35,17 +35,17 @@ def _raising(rule: Rule) -> Iterator[str]:
     if len(conditions) > 1:
         yield "If several conditions hold, the highest severity counts."
     if rule.hold is None:
-        yield "An alert is raised at the first reading with a severity."
+        yield f"An alert is raised at the first {_judged(rule)} with a severity."
     else:
-        yield f"An alert is raised when readings have had a severity for {rule.hold}."
+        yield f"An alert is raised when {_judged(rule)}s have had a severity for {rule.hold}."
     if rule.max_gap is not None:
-        yield f"That time begins again after {rule.max_gap} without such a reading."
-    yield "A reading at which a condition is null, and none holds, changes nothing."
+        yield f"That time begins again after {rule.max_gap} without such a {_judged(rule)}."
+    yield f"A {_judged(rule)} for which a condition is null, and none holds, changes nothing."
 
 
 def _lasting(rule: Rule) -> Iterator[str]:
     if not rule.is_silent:
-        yield "While it lasts, a reading with another severity changes it at once."
+        yield f"While it lasts, a {_judged(rule)} with another severity changes it at once."
     if rule.repeat is not None:
         yield f"While it lasts, it is sent again every {rule.repeat}."
 
@@ -56,10 +56,10 @@ def _clearing(rule: Rule) -> Iterator[str]:
     else:
         when = _one_line(rule.clear) if rule.clear else "every condition above is false"
         if rule.keep is None:
-            yield f"It is cleared at the first reading at which {when}."
+            yield f"It is cleared at the first {_judged(rule)} for which {when}."
         else:
             after = f"and no severity follows for {rule.keep}"
-            yield f"It is cleared when {when} at a reading, {after}."
+            yield f"It is cleared when {when} for a {_judged(rule)}, {after}."
     yield f"After {rule.forget} without a reading it is cleared and the state removed."
 
 
@@ -67,6 +67,10 @@ def _sending(rule: Rule) -> Iterator[str]:
     yield f"Readings may arrive {rule.watermark} later than newer ones."
     yield f"Its text is: {_one_line(rule.message)}"
     yield f"Its AlertType is {rule.alert_type}, its ProbableCause {rule.probable_cause}."
+
+
+def _judged(rule: Rule) -> str:
+    return "reading" if rule.measure is None else "window"
 
 
 def _named(expressions: Mapping[str, str]) -> str:

@@ -43,15 +43,11 @@ class Declared:
     text: str
     #: The default as the manual states it, where it is not the value in the class.
     default: str = ""
-    #: Only the Spark job, which is planned, uses it. The state machine does not.
-    is_planned: bool = False
 
 
-def about(
-    kind: Kind, text: str, *, default: str = "", is_planned: bool = False
-) -> dict[str, Declared]:
+def about(kind: Kind, text: str, *, default: str = "") -> dict[str, Declared]:
     """The metadata of a field."""
-    return {"declared": Declared(kind, text, default, is_planned)}
+    return {"declared": Declared(kind, text, default)}
 
 
 def declared(rule_class: type[Any]) -> Iterator[tuple[str, Declared, bool]]:

@@ -1,6 +1,7 @@
 """A rule: data that says when an alert is raised, changed, repeated and cleared."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from pillion_rules.templates import names_in, parse_template
 
 #: Maximum repeats of one alert without a reading.
 MOST_REPEATS = 10_000
+#: Maximum parts of a window that no boundary of another one cuts.
+MOST_PANES = 1_440
 #: Fields that a rule with ``silent`` has no use for.
 _NOT_WITH_SILENT = (
     *("clear", "hold", "max_gap", "keep"),
@@ -35,6 +38,11 @@ class Durations:
     watermark: int
     ahead: int
     max_age: int
+    window: int | None
+    #: Without windows 0.
+    slide: int
+    #: Without rates 0.
+    per: int
 
 
 # No slots: the class has fields with defaults, which Rule.load and the manual read from it.
@@ -130,11 +138,11 @@ class Rule:
     )
     input: str | None = field(
         default=None,
-        metadata=about(Kind.NAME, "Which of several inputs the rule reads", is_planned=True),
+        metadata=about(Kind.NAME, "Which of several inputs the rule reads, by its name"),
     )
     window: str | None = field(
         default=None,
-        metadata=about(Kind.DURATION, "Length of the windows of `measure`", is_planned=True),
+        metadata=about(Kind.DURATION, "Length of the windows of `measure`"),
     )
     slide: str | None = field(
         default=None,
@@ -142,26 +150,22 @@ class Rule:
             Kind.DURATION,
             "Time between the starts of two windows",
             default="`window`",
-            is_planned=True,
         ),
     )
     measure: Mapping[str, str] | None = field(
         default=None,
-        metadata=about(
-            Kind.EXPRESSIONS, "Aggregates of each window, as SQL, by name", is_planned=True
-        ),
+        metadata=about(Kind.EXPRESSIONS, "Aggregates of each window, as SQL, by name"),
     )
     rate: Mapping[str, str] | None = field(
         default=None,
         metadata=about(
             Kind.EXPRESSIONS,
             "Values whose change since the last reading is judged, as SQL, by name",
-            is_planned=True,
         ),
     )
     per: str | None = field(
         default=None,
-        metadata=about(Kind.DURATION, "Time to which a change of `rate` refers", is_planned=True),
+        metadata=about(Kind.DURATION, "Time to which a change of `rate` refers"),
     )
     ahead: str = field(
         default="5 minutes",
@@ -226,6 +230,11 @@ class Rule:
         return self.silent is not None
 
     @property
+    def is_measuring(self) -> bool:
+        """Whether conditions are of windows or rates, and not of each reading alone."""
+        return self.measure is not None or self.rate is not None
+
+    @property
     def probable_cause(self) -> str:
         return self.cause or ("Timeout" if self.is_silent else "Threshold Crossed")
 
@@ -276,7 +285,7 @@ class Rule:
         found = self._durations()
         if found.max_gap is not None and found.max_gap >= found.hold > 0:
             yield f"max_gap: has no effect, as it is not shorter than hold ({self.hold}); use less"
-        for name in ("hold", "keep", "silent"):
+        for name in ("hold", "keep", "silent", "window"):
             if (getattr(found, name) or 0) >= found.forget:
                 yield f"{name}: must be shorter than forget ({self.forget}); raise forget"
         if found.repeat is not None and found.forget // found.repeat > MOST_REPEATS:
@@ -284,9 +293,14 @@ class Rule:
                 f"repeat: more than {MOST_REPEATS:,} repeats before forget ({self.forget}); "
                 "use a longer repeat, or a shorter forget"
             )
-        slide, window = (_micros(self.slide) or 0), (_micros(self.window) or 0)
-        if slide > window > 0:
-            yield f"slide: longer than window ({self.window}) leaves readings out; use less"
+        if found.window is not None:
+            if found.slide > found.window:
+                yield f"slide: longer than window ({self.window}) leaves readings out; use less"
+            if found.window // math.gcd(found.window, found.slide) > MOST_PANES:
+                yield (
+                    f"slide: a window of {self.window} would have more than {MOST_PANES:,} parts; "
+                    "use a longer slide that divides window"
+                )
 
     def _durations(self) -> Durations:
         watermark = _needed(self.watermark)
@@ -301,6 +315,9 @@ class Rule:
             watermark=watermark,
             ahead=_needed(self.ahead),
             max_age=watermark + DAY if max_age is None else max_age,
+            window=_micros(self.window),
+            slide=_micros(self.slide) or _micros(self.window) or 0,
+            per=_micros(self.per) or 0,
         )
 
 

@@ -1,33 +1,37 @@
 """All rules over the readings of one key, with one state.
 
-The state has the readings that the watermark has not passed, once for all rules, and what each rule
-keeps, by the rule's name. So rules may be added, edited and removed between two steps, and a rule
-without an alert costs next to nothing.
+The state has the readings that the watermark has not passed, once for all rules, what is measured
+of several readings, and what each rule keeps, by the rule's name. So rules may be added, edited and
+removed between two steps, and a rule without an alert costs next to nothing.
 """
 
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pillion_rules.machine import MOST_PENDING, rank, removed, step, used_texts
+from pillion_rules.measures import Measured, Measuring, Numbers, Windows, measuring
 from pillion_rules.rule import Rule
-from pillion_rules.state import NEVER, opened, sealed
+from pillion_rules.state import FIRST_VERSION, NEVER, VERSION, opened, sealed
 from pillion_rules.templates import LONGEST_VALUE
 from pillion_rules.transitions import Reading, Transition
 
-#: Event time in microseconds since 1970, the level by each rule, and the texts of columns.
-JudgedReading: TypeAlias = tuple[int, Sequence[int | None], Mapping[str, str]]
-#: Of one time: the level and the texts of the reading that counts, by each rule.
-_Waiting: TypeAlias = list[tuple[int | None, Mapping[str, str]]]
+#: What a rule has of a reading: its level, or the numbers that the rule measures.
+Judged: TypeAlias = int | Numbers | None
+#: Event time in microseconds since 1970, what each rule has of it, and the texts of columns.
+JudgedReading: TypeAlias = tuple[int, Sequence[Judged], Mapping[str, str]]
+_Texts: TypeAlias = Mapping[str, str]
+_Rank: TypeAlias = Callable[[tuple[Judged, _Texts]], Any]
 
 #: Bytes of the document of readings; then of each rule the bytes of its name and of its state, its
 #: fingerprint, its due time, and whether its alert is raised.
 _LENGTH = struct.Struct(">I")
 _KEPT = struct.Struct(">HIIq?")
-_NEITHER: tuple[None, Mapping[str, str]] = (None, {})
+#: Before every number.
+_LEAST = float("-inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,45 +64,80 @@ class _Kept:
         return self.fingerprint == fingerprint and self.due > through
 
 
+class _Waiting(NamedTuple):
+    """Of one time: what each rule has of the reading that counts for it."""
+
+    judged: Sequence[Judged]
+    #: The texts of this reading, one for all rules or one for each.
+    texts: Sequence[_Texts]
+
+    def of(self, place: int) -> tuple[Judged, _Texts]:
+        return self.judged[place], self.texts_of(place)
+
+    def texts_of(self, place: int) -> _Texts:
+        return self.texts[0] if len(self.texts) == 1 else self.texts[place]
+
+    def joined(self, other: "_Waiting", ranks: Sequence[_Rank]) -> "_Waiting":
+        found = [max(self.of(place), other.of(place), key=rank) for place, rank in enumerate(ranks)]
+        return _Waiting([one for one, _ in found], [texts for _, texts in found])
+
+    def chosen(self, places: Sequence[int | None]) -> "_Waiting":
+        """Put what the rules have into another order. A rule that is new has nothing."""
+        found = [(None, {}) if place is None else self.of(place) for place in places]
+        return _Waiting([one for one, _ in found], [texts for _, texts in found])
+
+
 @dataclass(slots=True)
 class _KeyState:
     #: Up to this time all readings were taken.
     done: int = NEVER
     pending: dict[int, _Waiting] = field(default_factory=dict)
     rules: dict[str, _Kept] = field(default_factory=dict)
+    #: Of the rules that measure, of JSON's types.
+    measured: dict[str, Any] = field(default_factory=dict)
+    measured_due: list[int] = field(default_factory=list)
 
-    def accept(self, readings: Iterable[JudgedReading], columns: Sequence[Sequence[str]]) -> int:
-        """Keep readings, one for each time and rule; return how many are late.
+    def accept(
+        self,
+        readings: Iterable[JudgedReading],
+        ranks: Sequence[_Rank],
+        windows: Mapping[int, Windows],
+    ) -> int:
+        """Keep readings, one for each time and rule, and all in windows; return how many are late.
 
-        Of several at one time the most severe counts, then the last by the texts in the rule's
-        columns.
+        Of several at one time the one with the greatest rank counts.
         """
         late = 0
-        for at, levels, values in readings:
+        for at, judged, texts in readings:
             if at <= self.done:
                 late += 1
                 continue
-            given = [(level, values) for level in levels]
+            if windows:
+                judged = [*judged]
+                for place, window in windows.items():
+                    window.add(at, judged[place])  # type: ignore[arg-type]
+                    judged[place] = None
+                if len(windows) == len(judged):
+                    continue
+            given = _Waiting(judged, (texts,))
             before = self.pending.get(at)
-            if before is None:
-                self.pending[at] = given
-            else:
-                pairs = zip(before, given, columns, strict=True)
-                self.pending[at] = [max(one, other, key=_rank(used)) for one, other, used in pairs]
+            self.pending[at] = given if before is None else before.joined(given, ranks)
         return late
 
-    def take(self, watermark: int) -> tuple[list[tuple[int, _Waiting]], int]:
-        """Return the readings up to the watermark in the order of time, and this time: a later one
-        if too many wait. The others are pending."""
-        times = sorted(self.pending)
-        through = max(self.done, watermark)
-        if len(times) > MOST_PENDING:
-            through = max(through, times[-MOST_PENDING - 1])
-        return [(at, self.pending.pop(at)) for at in times if at <= through], through
+    def take(self, through: int) -> list[tuple[int, _Waiting]]:
+        """Return the readings up to a time, in order. The others are pending."""
+        return [(at, self.pending.pop(at)) for at in sorted(self.pending) if at <= through]
+
+    def keep(self, name: str, measuring: Measuring) -> None:
+        """Keep what a rule has measured."""
+        if (due := measuring.due(self.done)) is not None:
+            self.measured[name] = measuring.content()
+            self.measured_due.append(due)
 
     def times(self, watermark: int) -> Iterator[int]:
         """When there is something to do."""
         yield from (kept.due for kept in self.rules.values())
+        yield from self.measured_due
         if self.pending:
             yield min(self.pending)
         if self.done > watermark:
@@ -107,13 +146,18 @@ class _KeyState:
 
     def content(self, names: Sequence[str], watermark: int) -> bytes | None:
         """The bytes of a state whose levels are by these rules; None if there is nothing in it."""
-        if not self.pending and not self.rules and self.done <= watermark:
+        is_empty = not self.pending and not self.rules and not self.measured
+        if is_empty and self.done <= watermark:
             return None
-        document = [
+        document: list[Any] = [
             self.done,
             names if self.pending else [],
             [*map(_document, self.pending.items())],
         ]
+        version = FIRST_VERSION
+        if self.measured:
+            document.append(self.measured)
+            version = VERSION
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
         # A value may have half of a surrogate pair.
         readings = text.encode("utf-8", "surrogatepass")
@@ -124,16 +168,36 @@ class _KeyState:
                 len(encoded), len(kept.state), kept.fingerprint, kept.due, kept.is_raised
             )
             parts += [head, encoded, kept.state]
-        return sealed(b"".join(parts))
+        return sealed(b"".join(parts), version=version)
+
+
+class _Member:
+    """A rule of a set."""
+
+    def __init__(self, rule: Rule, measured: Measured | None) -> None:
+        self.rule = rule
+        self.measured = measured
+        self.fingerprint = zlib.crc32(repr(rule).encode())
+        #: Of what readings that wait have for the rule: numbers mean nothing to an edited one.
+        self.name = rule.name if measured is None else f"{rule.name} {measured.fingerprint}"
+        self.rank = _rank(sorted(rule.columns), is_level=measured is None)
+
+    def measuring(self, state: _KeyState) -> Measuring | None:
+        if self.measured is None:
+            return None
+        return measuring(self.measured, state.measured.get(self.rule.name))
 
 
 class RuleSet:
-    """Rules with the same keys."""
+    """Rules with the same keys. ``measured`` has what is measured, by the names of the rules that
+    have ``measure`` or ``rate``."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = [(rule, zlib.crc32(repr(rule).encode())) for rule in rules]
-        self._names = [rule.name for rule in rules]
-        self._columns = [sorted(rule.columns) for rule in rules]
+    def __init__(
+        self, rules: Sequence[Rule], measured: Mapping[str, Measured] | None = None
+    ) -> None:
+        self._members = [_Member(rule, (measured or {}).get(rule.name)) for rule in rules]
+        self._names = [one.name for one in self._members]
+        self._ranks = [one.rank for one in self._members]
 
     def step(
         self,
@@ -149,36 +213,42 @@ class RuleSet:
         removed: its alert is cleared. Raises StateError.
         """
         before = _state_of(state, self._names)
-        done = before.done
-        late = before.accept(readings, self._columns)
-        ready, through = before.take(watermark)
+        measured = [one.measuring(before) for one in self._members]
+        windows = {place: one for place, one in enumerate(measured) if isinstance(one, Windows)}
+        late = before.accept(readings, self._ranks, windows)
+        through = max(before.done, watermark, *_crowds(before.pending, windows.values()))
+        ready = before.take(through)
         after = _KeyState(through, before.pending)
         found: list[Transition] = []
-        of_rules = zip(*(waiting for _, waiting in ready), strict=True) if ready else None
-        for rule, fingerprint in self._rules:
-            judged = () if of_rules is None else next(of_rules)
-            kept = before.rules.pop(rule.name, None)
-            if kept is None and not (judged and (rule.is_silent or any(one[0] for one in judged))):
+        of_rules = iter(zip(*(waiting.judged for _, waiting in ready), strict=True))
+        for place, (member, one) in enumerate(zip(self._members, measured, strict=True)):
+            judged = next(of_rules, ())
+            if one is None:
+                taken = _Taken.of_levels(ready, judged, place, is_silent=member.rule.is_silent)
+            else:
+                taken = _Taken.of_numbers(ready, judged, place, one, before.done, through)
+                after.keep(member.rule.name, one)
+            kept = before.rules.pop(member.rule.name, None)
+            if kept is None and not taken.begins:
                 continue
-            if kept is not None and not ready and kept.is_idle(fingerprint, through):
-                after.rules[rule.name] = kept
+            if kept is not None and taken.is_empty and kept.is_idle(member.fingerprint, through):
+                after.rules[member.rule.name] = kept
                 continue
             made = step(
-                rule,
+                member.rule,
                 key,
                 None if kept is None else kept.state,
-                (
-                    Reading(at, level, values)
-                    for (at, _), (level, values) in zip(ready, judged, strict=True)
-                ),
+                taken.readings,
                 watermark=through,
-                done=done,
+                done=before.done,
             )
             found += made.transitions
             if made.state is not None and made.due is not None:
-                after.rules[rule.name] = _Kept(made.state, fingerprint, made.due, made.is_raised)
+                after.rules[member.rule.name] = _Kept(
+                    made.state, member.fingerprint, made.due, made.is_raised
+                )
         for name, left in sorted(before.rules.items()):
-            found += removed(name, key, left.state, done=done)
+            found += removed(name, key, left.state, done=before.done)
         return KeyStep(
             state=after.content(self._names, watermark),
             transitions=tuple(found),
@@ -188,20 +258,78 @@ class RuleSet:
         )
 
 
-def _rank(columns: Sequence[str]) -> Any:
-    return lambda one: rank(one[0], used_texts(one[1], columns))
+class _Taken(NamedTuple):
+    """What a step takes for one rule."""
+
+    is_empty: bool
+    #: Whether it begins a state.
+    begins: bool
+    readings: Iterable[Reading]
+
+    @classmethod
+    def of_levels(
+        cls,
+        ready: Sequence[tuple[int, _Waiting]],
+        levels: Sequence[Any],
+        place: int,
+        *,
+        is_silent: bool,
+    ) -> "_Taken":
+        readings = (
+            Reading(at, level, waiting.texts_of(place))
+            for (at, waiting), level in zip(ready, levels, strict=True)
+        )
+        return cls(not ready, any(levels) or (is_silent and bool(ready)), readings)
+
+    @classmethod
+    def of_numbers(
+        cls,
+        ready: Sequence[tuple[int, _Waiting]],
+        numbers: Sequence[Any],
+        place: int,
+        measuring: Measuring,
+        after: int,
+        through: int,
+    ) -> "_Taken":
+        given = (
+            (at, one, waiting.texts_of(place))
+            for (at, waiting), one in zip(ready, numbers, strict=True)
+            if one is not None
+        )
+        readings = measuring.take(given, after=after, through=through)
+        return cls(not readings, any(one.level for one in readings), readings)
+
+
+def _crowds(pending: Mapping[int, _Waiting], windows: Iterable[Windows]) -> Iterator[int]:
+    """The times up to which is taken early, because too many wait."""
+    if len(pending) > MOST_PENDING:
+        yield sorted(pending)[-MOST_PENDING - 1]
+    for one in windows:
+        if (time := one.crowd(MOST_PENDING)) is not None:
+            yield time
+
+
+def _rank(columns: Sequence[str], *, is_level: bool) -> _Rank:
+    if is_level:
+        return lambda one: rank(one[0], used_texts(one[1], columns))  # type: ignore[arg-type]
+    # Of several numbers at one time the greatest count.
+    return lambda one: (
+        [_LEAST if number is None else number for number in one[0] or ()],  # type: ignore[union-attr]
+        sorted(used_texts(one[1], columns).items()),
+    )
 
 
 def _document(pending: tuple[int, _Waiting]) -> list[Any]:
     """Its time, levels, the place of each rule's texts among the texts, and these."""
     at, waiting = pending
-    texts: list[Mapping[str, str]] = []
+    texts: list[_Texts] = []
     places: dict[int, int] = {}
-    for _, values in waiting:
-        if id(values) not in places:
-            places[id(values)] = len(texts)
-            texts.append({name: text[:LONGEST_VALUE] for name, text in values.items()})
-    return [at, [level for level, _ in waiting], [places[id(one)] for _, one in waiting], texts]
+    for one in waiting.texts:
+        if id(one) not in places:
+            places[id(one)] = len(texts)
+            texts.append({name: text[:LONGEST_VALUE] for name, text in one.items()})
+    of_rules = range(len(waiting.judged))
+    return [at, waiting.judged, [places[id(waiting.texts_of(one))] for one in of_rules], texts]
 
 
 def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
@@ -211,8 +339,9 @@ def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
     (length,) = _LENGTH.unpack_from(body)
     position = _LENGTH.size + length
     text = body[_LENGTH.size : position].decode("utf-8", "surrogatepass")
-    done, of_rules, pending = json.loads(text)
-    found = _KeyState(done, dict(_renamed(pending, of_rules, names)))
+    done, of_rules, pending, *others = json.loads(text)
+    measured = others[0] if others else {}
+    found = _KeyState(done, dict(_renamed(pending, of_rules, names)), measured=measured)
     while position < len(body):
         of_name, of_state, fingerprint, due, is_raised = _KEPT.unpack_from(body, position)
         position += _KEPT.size
@@ -230,11 +359,7 @@ def _renamed(
     """Put the levels into the order of the rules of now. A rule that is new has none."""
     places = {name: place for place, name in enumerate(of_rules)}
     chosen = [places.get(name) for name in names]
-    for at, levels, of_texts, texts in pending:
-        yield (
-            at,
-            [
-                _NEITHER if place is None else (levels[place], texts[of_texts[place]])
-                for place in chosen
-            ],
-        )
+    is_same = list(of_rules) == list(names)
+    for at, judged, of_texts, texts in pending:
+        found = _Waiting(judged, [texts[one] for one in of_texts] if len(texts) > 1 else texts)
+        yield at, found if is_same else found.chosen(chosen)

@@ -8,8 +8,8 @@ from typing import Any
 from pillion_rules.errors import StateError
 from pillion_rules.transitions import Reading
 
-#: The first byte of a state.
-VERSION = 1
+#: The first byte of a state, and that of one with what version 1 does not know.
+FIRST_VERSION, VERSION = 1, 2
 #: Bytes of the CRC-32.
 _CHECKSUM = 4
 #: Before every event time.
@@ -76,9 +76,9 @@ def state_bytes(state: State) -> bytes | None:
     return sealed(text.encode("utf-8", "surrogatepass"))
 
 
-def sealed(content: bytes) -> bytes:
+def sealed(content: bytes, *, version: int = FIRST_VERSION) -> bytes:
     """The bytes of a state: the version, a checksum, and its content."""
-    return bytes([VERSION]) + zlib.crc32(content).to_bytes(_CHECKSUM) + content
+    return bytes([version]) + zlib.crc32(content).to_bytes(_CHECKSUM) + content
 
 
 def opened(state: bytes, *, of: str) -> bytes:
@@ -90,7 +90,7 @@ def opened(state: bytes, *, of: str) -> bytes:
             f"{VERSION}; run the version that wrote it, or a later one"
         )
     content = state[1 + _CHECKSUM :]
-    if state != sealed(content):
+    if state != sealed(content, version=version):
         raise damaged(of)
     return content
 

@@ -84,28 +84,36 @@ class Conditions:
 
     def column_of(self, text: str) -> Column:
         """Return a condition. Raises ConditionError."""
+        made, kind = self.scalar_of(text)
+        if not isinstance(kind, T.BooleanType):
+            raise ConditionError(
+                f"{text!r} is {kind.simpleString()}, and a condition is true or false; "
+                "compare it with a value"
+            )
+        return made
+
+    def scalar_of(self, text: str) -> tuple[Column, T.DataType]:
+        """Return an expression of a reading, and its type. Raises ConditionError."""
         self._judge(text)
         made = F.expr(text)
         try:
             (field,) = self._readings.select(made).schema.fields
         except AnalysisException as error:
             raise ConditionError(_first_line(error)) from None
-        if not isinstance(field.dataType, T.BooleanType):
-            raise ConditionError(
-                f"{text!r} is {field.dataType.simpleString()}, and a condition is true or false; "
-                "compare it with a value"
-            )
-        return made
+        return made, field.dataType
 
-    def _judge(self, text: str) -> None:
+    def tree_of(self, text: str) -> Any:
+        """Return Catalyst's syntax tree of a text. Raises ConditionError."""
         # The parser makes a literal of them, of the present time.
         if (found := _CLOCK.search(text)) is not None:
             raise ConditionError(f"{found[0]} depends on the clock; compare columns of the row")
         try:
-            tree = self._parser.parseExpression(text)
+            return self._parser.parseExpression(text)
         except PySparkException as error:
             raise ConditionError(f"{text!r} is no SQL: {_first_line(error)}") from None
-        for parts, node in enumerate(_nodes(tree)):
+
+    def _judge(self, text: str) -> None:
+        for parts, node in enumerate(nodes(self.tree_of(text))):
             if parts >= MOST_PARTS:
                 raise ConditionError(f"it has more than {MOST_PARTS:,} parts; make it shorter")
             kind = node.getClass().getSimpleName()
@@ -124,7 +132,8 @@ class Conditions:
                 )
 
 
-def _nodes(tree: Any) -> Iterator[Any]:
+def nodes(tree: Any) -> Iterator[Any]:
+    """Return all parts of a tree."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -133,10 +142,15 @@ def _nodes(tree: Any) -> Iterator[Any]:
         waiting += [children.apply(position) for position in range(children.size())]
 
 
-def _check_function(node: Any) -> None:
+def called(node: Any) -> str:
+    """Return the name of the function that a node calls, in lower case."""
     parts = node.nameParts()
-    name = str(parts.apply(parts.size() - 1)).lower()
-    if parts.size() > 1 or name not in FUNCTIONS or node.isDistinct() or node.filter().isDefined():
+    return ".".join(str(parts.apply(place)) for place in range(parts.size())).lower()
+
+
+def _check_function(node: Any) -> None:
+    name = called(node)
+    if name not in FUNCTIONS or node.isDistinct() or node.filter().isDefined():
         raise ConditionError(
             f"the function {name!r} is not allowed in a rule: it may depend on more than the row; "
             f"{_nearest_function(name)}"

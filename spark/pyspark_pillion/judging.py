@@ -1,28 +1,32 @@
 """From readings to judged readings: one row for each reading and group of rules.
 
-A group is the rules with the same keys and event time. A judged reading has no more than the step
-function needs: its group and key, its time, its level by each rule of the group, and the texts of
-the messages. All groups are rows of one DataFrame, so that a stream has one stateful operator,
-whatever rules it has: Spark finds the state of an operator by its place in the plan.
+A group is the rules with the same input, keys and event time. A judged reading has no more than the
+step function needs: its group and key, its time, its level by each rule of the group, the texts of
+the messages, and the numbers of the rules that measure. All groups are rows of one DataFrame, so
+that a stream has one stateful operator, whatever rules it has: Spark finds the state of an operator
+by its place in the plan.
 """
 
 import datetime
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pillion_rules import CLEAR, Rule, RuleError
+from pillion_rules.measures import Measured
 from pillion_rules.names import levels
 from pillion_rules.templates import BUILT_IN
 from pyspark_pillion.conditions import ConditionError, Conditions, without_ansi
+from pyspark_pillion.measuring import measures_of
 
 #: The columns: a JSON array of the group's name and the values of its keys; the event time, as a
-#: timestamp; the level by each rule; and the texts of :func:`texts_of`.
-PLACE, TIME, LEVELS, TEXTS = "place", "time", "levels", "texts"
+#: timestamp; the level by each rule; and the texts and numbers of the group.
+PLACE, TIME, LEVELS, TEXTS, NUMBERS = "place", "time", "levels", "texts", "numbers"
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 #: A year is left for what is due later.
 _TIME_BOUNDS = (
@@ -45,55 +49,102 @@ class Place(NamedTuple):
         return cls(group, tuple(key))
 
 
-def grouped(rules: Iterable[Rule]) -> dict[str, tuple[Rule, ...]]:
-    """Return the rules by the names of their groups."""
-    groups: dict[str, list[Rule]] = {}
-    for rule in rules:
-        # The first member is for the name of an input.
-        name = json.dumps([None, rule.event_time, *rule.keys], separators=(",", ":"))
-        groups.setdefault(name, []).append(rule)
-    return {name: tuple(together) for name, together in groups.items()}
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rules with the same input, keys and event time."""
+
+    rules: tuple[Rule, ...]
+    #: The columns of ``texts``.
+    texts: tuple[str, ...]
+    #: What is measured, by the names of rules.
+    measured: Mapping[str, Measured]
+    #: Of the rules that measure, by their places: where their numbers are in ``numbers``.
+    numbers: Mapping[int, tuple[int, ...]]
 
 
-def texts_of(rules: Iterable[Rule], own: Collection[str]) -> list[str]:
-    """Return the columns that only messages need. ``own`` are the columns of the readings with the
-    name of a built-in one, which come before it."""
-    names = {name for rule in rules for name in rule.columns - set(rule.keys)}
-    return sorted(name for name in names if name not in _BUILT_IN or name in own)
+Groups: TypeAlias = Mapping[str, Group]
 
 
-def built_in_columns(readings: DataFrame) -> frozenset[str]:
-    """Return the columns with the name of a built-in one of messages."""
-    return _BUILT_IN & {name.lower() for name in readings.columns}
+class Judged(NamedTuple):
+    """Judged readings, and the groups of rules by their names."""
+
+    rows: DataFrame
+    groups: Groups
 
 
-def judged(readings: DataFrame, rules: Sequence[Rule]) -> DataFrame:
+def judged(readings: DataFrame, rules: Sequence[Rule], *, name: str | None = None) -> Judged:
     """Judge readings by the rules; see :func:`has_place` and :func:`has_time` for rows without.
+    ``name`` is that of the input, if there are several.
 
     Raises RuleError with every problem of every rule.
     """
     problems: list[str] = []
     conditions = Conditions(readings)
     places: list[Column] = []
-    own = built_in_columns(readings)
+    groups: dict[str, Group] = {}
+    own = _BUILT_IN & conditions.types.keys()
     with without_ansi(readings.sparkSession):
-        for name, together in grouped(rules).items():
-            of_rules: list[Column] = []
-            for rule in together:
-                found = [*_unknown_columns(conditions, rule, own)]
-                of_rules.append(_level(conditions, rule, found))
-                problems += [f"rule {rule.name}: {problem}" for problem in found]
-            texts = texts_of(together, own)
-            places.append(_place(conditions, name, together, of_rules, texts))
+        for of_group, together in _grouped(rules, name).items():
+            group, place = _group(conditions, of_group, together, own, problems)
+            groups[of_group] = group
+            places.append(place)
         if problems:
             raise RuleError(problems)
         names = {rule.event_time.lower() for rule in rules}
         if len(names) > 1:
-            return readings.select(F.explode(F.array(*places)).alias("one")).select("one.*")
+            one = readings.select(F.explode(F.array(*places)).alias("one")).select("one.*")
+            return Judged(one, groups)
         # The column itself: it may have a watermark.
         time = _moment(conditions, rules[0].event_time).alias(TIME)
         one = readings.select(time, F.explode(F.array(*places)).alias("one"))
-        return one.select(f"one.{PLACE}", TIME, f"one.{LEVELS}", f"one.{TEXTS}")
+        others = (f"one.{name}" for name in (LEVELS, TEXTS, NUMBERS))
+        return Judged(one.select(f"one.{PLACE}", TIME, *others), groups)
+
+
+def _grouped(rules: Iterable[Rule], name: str | None) -> dict[str, tuple[Rule, ...]]:
+    groups: dict[str, list[Rule]] = {}
+    for rule in rules:
+        group = json.dumps([name, rule.event_time, *rule.keys], separators=(",", ":"))
+        groups.setdefault(group, []).append(rule)
+    return {group: tuple(together) for group, together in groups.items()}
+
+
+def _group(
+    conditions: Conditions,
+    name: str,
+    rules: tuple[Rule, ...],
+    own: Collection[str],
+    problems: list[str],
+) -> tuple[Group, Column]:
+    """Return a group, and its part of a reading; add what is wrong with its rules."""
+    of_rules: list[Column] = []
+    columns: list[Column] = []
+    measured: dict[str, Measured] = {}
+    numbers: dict[int, tuple[int, ...]] = {}
+    for place, rule in enumerate(rules):
+        found = [*_unknown_columns(conditions, rule, own)]
+        if not rule.is_measuring:
+            of_rules.append(_level(conditions, rule, found))
+        elif (measures := measures_of(conditions, rule, found)) is not None:
+            of_rules.append(F.lit(None))
+            measured[rule.name] = measures.measured
+            numbers[place] = tuple(range(len(columns), len(columns) + len(measures.columns)))
+            columns += measures.columns
+        problems += [f"rule {rule.name}: {problem}" for problem in found]
+    texts = _texts_of(rules, own)
+    group = Group(rules, tuple(texts), measured, numbers)
+    return group, _place(conditions, name, rules, of_rules, texts, columns)
+
+
+def _texts_of(rules: Iterable[Rule], own: Collection[str]) -> list[str]:
+    """Return the columns that only messages need. ``own`` are the columns of the readings with the
+    name of a built-in one, which come before it."""
+    names = {
+        name
+        for rule in rules
+        for name in rule.columns - {*rule.keys, *(rule.measure or ()), *(rule.rate or ())}
+    }
+    return sorted(name for name in names if name not in _BUILT_IN or name in own)
 
 
 def has_place() -> Column:
@@ -112,8 +163,9 @@ def _place(
     rules: Sequence[Rule],
     of_rules: Sequence[Column],
     texts: Sequence[str],
+    numbers: Sequence[Column],
 ) -> Column:
-    """One group's part of a reading."""
+    """Return one group's part of a reading."""
     keys = [_column(key).cast("string") for key in rules[0].keys]
     is_whole = F.lit(True)
     for key in keys:
@@ -125,6 +177,7 @@ def _place(
         F.array(*(_column(text).cast("string") for text in texts))
         .cast("array<string>")
         .alias(TEXTS),
+        F.array(*numbers).cast("array<double>").alias(NUMBERS),
     )
 
 
@@ -139,12 +192,17 @@ def _unknown_columns(conditions: Conditions, rule: Rule, own: Collection[str]) -
     for field, names in (
         ("keys", rule.keys),
         ("event_time", [rule.event_time]),
-        ("message", texts_of([rule], own)),
+        ("message", [] if rule.measure is not None else _texts_of([rule], own)),
     ):
         yield from (
             f"{field}: {problem}"
             for name in names
             if (problem := conditions.column_problem(name)) is not None
+        )
+    if rule.measure is not None:
+        yield from (
+            f"message: {name!r} is of one reading, and a window has many; use names of measure"
+            for name in _texts_of([rule], ())
         )
     kind = types.get(rule.event_time.lower())
     if kind is not None and not isinstance(kind, _TIMES):

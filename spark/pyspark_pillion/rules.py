@@ -6,14 +6,16 @@ import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from typing import TypeAlias
 
-from pyspark.sql import Column, DataFrame, GroupedData, Observation
+from pyspark.sql import Column, DataFrame, GroupedData, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pillion_rules import Reason, Rule, RuleError
+from pillion_rules.errors import nearest, shown
 from pyspark_pillion.alerts import alert_properties, by_rule, identity
-from pyspark_pillion.judging import TIME, built_in_columns, has_place, has_time, judged
+from pyspark_pillion.judging import TIME, Judged, has_place, has_time, judged
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
 from pyspark_pillion.stepping import micros_of, over_batch, over_stream
@@ -22,18 +24,20 @@ __all__ = ["Rule", "indications", "raise_alerts", "transitions"]
 
 #: Names of the metrics that a stream observes.
 READINGS, TRANSITIONS = "rules.readings", "rules.transitions"
-#: Fields that this version does not evaluate.
-_PLANNED = ("input", "window", "measure", "rate")
 _STORE = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _WATERMARK = "spark.watermarkDelayMs"
 _SECOND = 1_000_000
+#: One input, or several by their names.
+Readings: TypeAlias = DataFrame | Mapping[str, DataFrame]
 
 
 def transitions(
-    readings: DataFrame, rules: Rule | Iterable[Rule], *, until: datetime.datetime | None = None
+    readings: Readings, rules: Rule | Iterable[Rule], *, until: datetime.datetime | None = None
 ) -> DataFrame:
     """Return what the rules make of readings: a row for each transition. Nothing is sent.
+
+    ``readings`` is a DataFrame, or several by the names that ``input`` of the rules has.
 
     The columns are ``rule``, ``key`` (texts), ``transition``, ``level``, ``at``, ``since``,
     ``count``, ``text``, ``reason`` (of a clear that no reading caused), ``raised_at`` and
@@ -45,7 +49,8 @@ def transitions(
 
     Of a stream, the transitions come as the watermark passes them. If the stream has no watermark,
     it gets the longest ``watermark`` of the rules, and readings that are further before the clock
-    than ``ahead`` are left out. ``rules.readings`` of the progress counts those left out.
+    than ``ahead`` are left out. ``rules.readings`` of the progress counts those left out, of
+    several inputs ``rules.readings.NAME``.
 
     Raises RuleError with every problem of the rules, before a job starts.
     """
@@ -64,7 +69,7 @@ def indications(found: DataFrame, rules: Rule | Iterable[Rule], *, source: str) 
 
 
 def raise_alerts(
-    readings: DataFrame,
+    readings: Readings,
     rules: Rule | Iterable[Rule],
     *,
     source: str,
@@ -114,32 +119,81 @@ def _listed(rules: Rule | Iterable[Rule]) -> list[Rule]:
 
 
 def _transitions(
-    readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime | None
+    readings: Readings, rules: Sequence[Rule], until: datetime.datetime | None
 ) -> DataFrame:
-    _check(readings, rules, until)
-    found = judged(readings, rules)
+    inputs: Mapping[str | None, DataFrame]
+    inputs = dict(readings.items()) if isinstance(readings, Mapping) else {None: readings}
+    of_inputs = {
+        name: [rule for rule in rules if name is None or rule.input == name] for name in inputs
+    }
+    _check(inputs, of_inputs, rules, until)
+    found: list[Judged] = []
+    problems: list[str] = []
+    for name, one in inputs.items():
+        try:
+            found.append(_judged(one, of_inputs[name], name))
+        except RuleError as error:
+            problems += error.problems
+    if problems:
+        raise RuleError(problems)
+    rows = functools.reduce(DataFrame.union, (one.rows for one in found))
+    whole = Judged(rows, {name: group for one in found for name, group in one.groups.items()})
+    if rows.isStreaming:
+        return over_stream(whole)
+    return over_batch(whole, until=None if until is None else micros_of(until))
+
+
+def _judged(readings: DataFrame, rules: Sequence[Rule], name: str | None) -> Judged:
+    """Judge one input, without the readings that are left out."""
+    found = judged(readings, rules, name=name)
     if readings.isStreaming:
-        return over_stream(_with_watermark(found, rules), rules, own=built_in_columns(readings))
-    last = None if until is None else micros_of(until)
-    kept = found.where(has_place() & has_time())
-    return over_batch(kept, rules, own=built_in_columns(readings), until=last)
+        metric = READINGS if name is None else f"{READINGS}.{name}"
+        return found._replace(rows=_with_watermark(found.rows, rules, metric))
+    return found._replace(rows=found.rows.where(has_place() & has_time()))
 
 
 # -------------------------------------------------------------------------- checks
 
 
-def _check(readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime | None) -> None:
-    problems = [*_rule_problems(rules)]
+def _check(
+    inputs: Mapping[str | None, DataFrame],
+    of_inputs: Mapping[str | None, Sequence[Rule]],
+    rules: Sequence[Rule],
+    until: datetime.datetime | None,
+) -> None:
+    problems = [*_rule_problems(rules), *_input_problems(of_inputs, rules)]
     if find_spec("pandas") is None:
         problems.append("rules: Spark needs pandas for them; pip install 'pillion[spark-rules]'")
-    if not hasattr(readings, "_jdf"):
+    kinds = {one.isStreaming for one in inputs.values()}
+    if len(kinds) > 1:
+        problems.append("inputs: some are streams and some are not; give all of one kind")
+    if not all(hasattr(one, "_jdf") for one in inputs.values()):
         problems.append("rules: not with Spark Connect in this version; use a classic session")
-    elif readings.isStreaming:
-        problems += _stream_problems(readings, rules, until)
+    elif True in kinds:
+        problems += _stream_problems(next(iter(inputs.values())).sparkSession, until)
+        for name, one in inputs.items():
+            problems += _watermark_problems(one, of_inputs[name])
     elif until is not None and until.tzinfo is None:
         problems.append(f"until: {until} has no time zone; use datetime(…, tzinfo=UTC)")
     if problems:
         raise RuleError(problems)
+
+
+def _input_problems(
+    of_inputs: Mapping[str | None, Sequence[Rule]], rules: Sequence[Rule]
+) -> Iterable[str]:
+    if not of_inputs:
+        yield "inputs: there is none; give one at least"
+    for name, found in of_inputs.items():
+        if name is not None and not found and rules:
+            yield f"inputs: no rule reads {shown(name)}; remove it, or set input of a rule"
+    names = [str(name) for name in of_inputs if name is not None]
+    for rule in rules:
+        if rule.input is None and names:
+            yield f"rule {rule.name}: input: is missing; give the name of one of the inputs"
+        elif rule.input is not None and rule.input not in of_inputs:
+            problem = nearest(rule.input, names) if names else 'give inputs as {"NAME": readings}'
+            yield f"rule {rule.name}: input: {shown(rule.input)} is not given; {problem}"
 
 
 def _rule_problems(rules: Sequence[Rule]) -> Iterable[str]:
@@ -148,23 +202,20 @@ def _rule_problems(rules: Sequence[Rule]) -> Iterable[str]:
     names = [rule.name for rule in rules]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"rule {name}: two rules have this name; rename one"
-    for rule in rules:
-        for name in _PLANNED:
-            if getattr(rule, name) is not None:
-                yield f"rule {rule.name}: {name}: not evaluated in this version; remove it"
 
 
-def _stream_problems(
-    readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime | None
-) -> Iterable[str]:
+def _stream_problems(session: SparkSession, until: datetime.datetime | None) -> Iterable[str]:
     if until is not None:
         yield "until: only for a batch; a stream goes on"
     if not hasattr(GroupedData, "transformWithState"):
         yield "rules: over a stream they need pyspark 4.1 or later"
     if find_spec("google") is None or find_spec("google.protobuf") is None:
         yield "rules: over a stream Spark needs protobuf; pip install 'pillion[spark-rules]'"
-    if readings.sparkSession.conf.get(_STORE) != _ROCKSDB:
+    if session.conf.get(_STORE) != _ROCKSDB:
         yield f'rules: over a stream they need RocksDB; spark.conf.set("{_STORE}", "{_ROCKSDB}")'
+
+
+def _watermark_problems(readings: DataFrame, rules: Sequence[Rule]) -> Iterable[str]:
     times = {rule.event_time.lower() for rule in rules}
     own = [field.name for field in readings.schema if _WATERMARK in field.metadata]
     if own and times != {own[0].lower()}:
@@ -177,7 +228,7 @@ def _stream_problems(
 # -------------------------------------------------------------------------- streams
 
 
-def _with_watermark(found: DataFrame, rules: Sequence[Rule]) -> DataFrame:
+def _with_watermark(found: DataFrame, rules: Sequence[Rule], metric: str) -> DataFrame:
     has_own = _WATERMARK in found.schema[TIME].metadata
     ahead = max(rule.durations.ahead for rule in rules)
     is_ahead = (
@@ -185,7 +236,7 @@ def _with_watermark(found: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     )
     is_ahead = has_time() & is_ahead
     seen = found.observe(
-        READINGS,
+        metric,
         F.count(F.lit(1)).alias("readings"),
         F.count_if(~has_place()).alias("withoutKey"),
         F.count_if(~has_time()).alias("withoutTime"),

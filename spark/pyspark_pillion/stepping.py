@@ -2,7 +2,7 @@
 
 import datetime
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -13,10 +13,21 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from pillion_rules import JudgedReading, Rule, RuleSet, Transition
+from pillion_rules import JudgedReading, RuleSet, Transition
 from pillion_rules.durations import HOUR
 from pillion_rules.machine import MOST_PENDING
-from pyspark_pillion.judging import LEVELS, PLACE, TEXTS, TIME, Place, grouped, texts_of
+from pillion_rules.measures import Numbers
+from pyspark_pillion.judging import (
+    LEVELS,
+    NUMBERS,
+    PLACE,
+    TEXTS,
+    TIME,
+    Group,
+    Groups,
+    Judged,
+    Place,
+)
 
 logger = logging.getLogger("pyspark_pillion")
 
@@ -54,44 +65,52 @@ _PART = MOST_PENDING // 2
 _LOOK = HOUR
 _AT = "at"
 
-#: Place, event time in microseconds, level by each rule, and texts of the messages.
-_Judged: TypeAlias = tuple[str, int, Sequence[int | None], Sequence[str | None]]
+#: Place, event time in microseconds, level by each rule, texts of the messages, and numbers.
+_Row: TypeAlias = tuple[
+    str, int, Sequence[int | None], Sequence[str | None], Sequence[float | None]
+]
+_ROW = (PLACE, _AT, LEVELS, TEXTS, NUMBERS)
+_REMOVED = Group((), (), {}, {})
 
 
 class RuleGroups:
-    """The rules of all groups; ``own`` as in :func:`texts_of`."""
+    """The rules of all groups."""
 
-    def __init__(self, rules: Iterable[Rule], own: Collection[str] = ()) -> None:
-        groups = grouped(rules)
-        self._sets = {name: RuleSet(together) for name, together in groups.items()}
-        self._texts = {name: texts_of(together, own) for name, together in groups.items()}
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._sets = {name: RuleSet(one.rules, one.measured) for name, one in groups.items()}
 
     def of(self, group: str) -> RuleSet:
         """Return the rules of a group; all of them may have been removed."""
         return self._sets.get(group, RuleSet(()))
 
-    def readings(self, group: str, rows: Iterable[_Judged]) -> Iterator[JudgedReading]:
-        names = self._texts.get(group, [])
-        for _, at, levels, values in rows:
-            pairs = zip(names, values, strict=True)
-            yield at, levels, {name: value for name, value in pairs if value is not None}
+    def readings(self, name: str, rows: Iterable[_Row]) -> Iterator[JudgedReading]:
+        group = self._groups.get(name, _REMOVED)
+        for _, at, levels, values, numbers in rows:
+            pairs = zip(group.texts, values, strict=True)
+            texts = {column: value for column, value in pairs if value is not None}
+            if not group.numbers:
+                yield at, levels, texts
+                continue
+            judged: list[int | Numbers | None] = [*levels]
+            for place, places in group.numbers.items():
+                judged[place] = [numbers[one] for one in places]
+            yield at, judged, texts
 
 
 # -------------------------------------------------------------------------- over a batch
 
 
-def over_batch(
-    judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str], until: int | None
-) -> DataFrame:
+def over_batch(judged: Judged, *, until: int | None) -> DataFrame:
     """Return the transitions of a batch up to ``until``; None: the last reading's time."""
-    rows = judged.select(PLACE, F.unix_micros(TIME).alias(_AT), LEVELS, TEXTS)
+    rows, groups = judged.rows.withColumn(_AT, F.unix_micros(TIME)).select(*_ROW), judged.groups
     if until is None:
         (last,) = rows.agg(F.max(_AT)).first() or (None,)
         until = 0 if last is None else last
     end = until
 
     def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = batch_transitions(RuleGroups(rules, own), _rows(batches), until=end)
+        found = batch_transitions(RuleGroups(groups), _rows(batches), until=end)
         while part := list(islice(found, _PART)):
             yield pa.RecordBatch.from_pylist([_values(one) for one in part], schema=_ARROW)
 
@@ -100,14 +119,14 @@ def over_batch(
     return together.mapInArrow(stepped, SCHEMA)
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Judged]:
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in (PLACE, _AT, LEVELS, TEXTS))
+        columns = (batch.column(name).to_pylist() for name in _ROW)
         yield from zip(*columns, strict=True)
 
 
 def batch_transitions(
-    rules: RuleGroups, rows: Iterable[_Judged], *, until: int
+    rules: RuleGroups, rows: Iterable[_Row], *, until: int
 ) -> Iterator[Transition]:
     """The transitions of all keys; the rows are in order of places and times."""
     for text, of_key in groupby(rows, itemgetter(0)):
@@ -125,11 +144,11 @@ def batch_transitions(
 # -------------------------------------------------------------------------- over a stream
 
 
-def over_stream(judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str]) -> DataFrame:
+def over_stream(judged: Judged) -> DataFrame:
     """Return the transitions of a stream, whose column ``time`` has a watermark."""
-    rows = judged.withColumn(_AT, F.unix_micros(TIME))
+    rows = judged.rows.withColumn(_AT, F.unix_micros(TIME))
     return rows.groupBy(PLACE).transformWithState(
-        statefulProcessor=Processor(rules, own),
+        statefulProcessor=Processor(judged.groups),
         outputStructType=SCHEMA,
         outputMode="Append",
         timeMode="EventTime",
@@ -139,13 +158,13 @@ def over_stream(judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str
 class Processor(StatefulProcessor):
     """One key's state is that of its rules, and the time of its one timer."""
 
-    def __init__(self, rules: Sequence[Rule], own: Collection[str]) -> None:
-        self._given = tuple(rules), own
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
         self._late = 0
 
     def init(self, handle: Any) -> None:
         self._handle = handle
-        self._rules = RuleGroups(*self._given)
+        self._rules = RuleGroups(self._groups)
         self._state = handle.getValueState("rules", "state binary, timer long")
 
     def handleInputRows(
@@ -155,7 +174,7 @@ class Processor(StatefulProcessor):
         timerValues: Any,
     ) -> Iterator[Row]:
         """Take the readings of a key that a micro-batch has. Raises StateError."""
-        taken = ((key[0], row[_AT], row[LEVELS], row[TEXTS]) for row in rows)
+        taken = (tuple(row[name] for name in _ROW) for row in rows)
         yield from self._stepped(key[0], taken, timerValues.getCurrentWatermarkInMs())
 
     def handleExpiredTimer(
@@ -180,7 +199,7 @@ class Processor(StatefulProcessor):
             )
 
     def _stepped(
-        self, text: str, rows: Iterator[_Judged], watermark: int, *, expired: int | None = None
+        self, text: str, rows: Iterator[_Row], watermark: int, *, expired: int | None = None
     ) -> Iterator[Row]:
         place = Place.of(text)
         rule_set = self._rules.of(place.group)

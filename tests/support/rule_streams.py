@@ -52,3 +52,9 @@ def collect(found: DataFrame, folder: Path) -> Sequence[Any]:
     out = folder / "out"
     run_to_end(found.writeStream.format("parquet").option("path", str(out)), folder / "checkpoint")
     return found.sparkSession.read.parquet(str(out)).collect()
+
+
+def read_flights(spark: SparkSession, table: Path) -> DataFrame:
+    """The flights of :func:`support.weather.flights_table`."""
+    read = spark.read.csv(str(table), header=True, inferSchema=True, nullValue="NA")
+    return read.selectExpr("carrier", "time_hour as sched", "cast(dep_delay as double)")

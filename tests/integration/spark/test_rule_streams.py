@@ -8,7 +8,9 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,10 @@ from pyspark_pillion import Published
 from pyspark_pillion.rules import indications, raise_alerts, transitions
 from support.fake_deliverer import Answer, FakeDeliverer, HangUp, Seen
 from support.listening import listening
-from support.rule_streams import ROCKSDB, Arriving, collect, run_to_end
+from support.rule_streams import ROCKSDB, Arriving, collect, read_flights, run_to_end
 from support.running import listener, resources, running
 from support.spark import start_spark
-from support.weather import RULES, weather_job
+from support.weather import FLIGHTS_SCHEMA, flights_table, rules_of_two_inputs, weather_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -204,29 +206,54 @@ def test_rules_are_edited_added_and_removed_on_one_checkpoint(
     assert ("new", "JFK", "raised", "Minor", 9) not in rest
 
 
-# --------------------------------------------------------------------- a year of real weather
+# --------------------------------------------------------------------- a year of two inputs
+
+
+@dataclass(frozen=True)
+class Year:
+    """Weather and flights of a year, and their rules."""
+
+    inputs: Mapping[str, DataFrame]
+    rules: Sequence[Rule]
+
+    def until(self, delay: datetime.timedelta) -> datetime.datetime:
+        """How far the watermark gets: that of the input that ends first."""
+        ends = [
+            one.selectExpr(f"unix_micros(max({TIMES[name]}))").collect()[0][0]
+            for name, one in self.inputs.items()
+        ]
+        return datetime.datetime.fromtimestamp(min(ends) / 1e6, datetime.UTC) - delay
+
+    def arriving(self, folder: Path, parts: int, *, late_by: int = 0) -> Mapping[str, Arriving]:
+        """The readings in the order of their arrival, up to so many hours late."""
+        made = {}
+        for name, one in self.inputs.items():
+            schema = FLIGHTS_SCHEMA if name == "flights" else weather_job().records_schema()
+            made[name] = Arriving(folder / name, schema)
+            put(made[name], one, TIMES[name], parts, late_by=late_by)
+        return made
+
+
+TIMES = {"weather": "time_hour", "flights": "sched"}
 
 
 @pytest.fixture(scope="module")
-def weather(spark: SparkSession) -> DataFrame:
+def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Year:
     job = weather_job()
-    read: DataFrame = job.read_weather(spark, str(job.find_data()))
-    return read.cache()
-
-
-@pytest.fixture(scope="module")
-def rules() -> Sequence[Rule]:
-    return Rule.load(RULES)
+    weather: DataFrame = job.read_weather(spark, str(job.find_data()))
+    flights = read_flights(spark, flights_table(tmp_path_factory.mktemp("flights")))
+    return Year({"weather": weather.cache(), "flights": flights.cache()}, rules_of_two_inputs())
 
 
 def identities(rows: Sequence[Row]) -> set[Any]:
     return {(*row[:1], *row["key"], *row[2:]) for row in rows}
 
 
-def put_weather(arriving: Arriving, weather: DataFrame, parts: int, *, late_by: int = 0) -> None:
-    """Put the readings in the order of their arrival, up to so many hours late."""
+def put(
+    arriving: Arriving, readings: DataFrame, time: str, parts: int, *, late_by: int = 0
+) -> None:
     shuffle, hour = random.Random(parts), 3_600_000_000
-    lines = weather.selectExpr("unix_micros(time_hour)", "to_json(struct(*))").collect()
+    lines = readings.selectExpr(f"unix_micros({time})", "to_json(struct(*))").collect()
     order = sorted(lines, key=lambda row: row[0] + shuffle.random() * late_by * hour)
     for number in range(parts):
         part = order[number * len(order) // parts : (number + 1) * len(order) // parts]
@@ -241,42 +268,32 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("parts", "late_by"), CUTS)
-def test_a_year_of_real_weather_gives_the_same_set_however_it_is_cut(
-    spark: SparkSession,
-    weather: DataFrame,
-    rules: Sequence[Rule],
-    tmp_path: Path,
-    parts: int,
-    late_by: int,
+def test_a_year_of_weather_and_flights_gives_the_same_set_however_it_is_cut(
+    spark: SparkSession, year: Year, tmp_path: Path, parts: int, late_by: int
 ) -> None:
     delay = datetime.timedelta(hours=late_by, minutes=1)
-    last = weather.selectExpr("unix_micros(max(time_hour))").collect()[0][0]
-    until = datetime.datetime.fromtimestamp(last / 1e6, datetime.UTC) - delay
-    expected = identities(transitions(weather, rules, until=until).collect())
-    assert len(expected) > 550
+    found = transitions(year.inputs, year.rules, until=year.until(delay))
+    expected = identities(found.collect())
+    counts = Counter(one[0] for one in expected)
+    assert counts.keys() == {rule.name for rule in year.rules}
+    assert len(expected) > 1_000
 
-    arriving = Arriving(tmp_path / "in", weather_job().records_schema())
-    put_weather(arriving, weather, parts, late_by=late_by)
-    found = transitions(
-        arriving.stream(spark).withWatermark("time_hour", f"{late_by} hours 1 minute"), rules
-    )
-    rows = collect(found, tmp_path)
+    arriving = {
+        name: one.stream(spark).withWatermark(TIMES[name], f"{late_by} hours 1 minute")
+        for name, one in year.arriving(tmp_path, parts, late_by=late_by).items()
+    }
+    rows = collect(transitions(arriving, year.rules), tmp_path)
     assert identities(rows) == expected
     assert len(rows) == len(expected)
 
 
 def test_a_job_that_is_killed_three_times_sends_what_a_batch_sends(
-    spark: SparkSession,
-    weather: DataFrame,
-    rules: Sequence[Rule],
-    deliverer: FakeDeliverer,
-    tmp_path: Path,
+    year: Year, deliverer: FakeDeliverer, tmp_path: Path
 ) -> None:
-    last = weather.selectExpr("unix_micros(max(time_hour))").collect()[0][0]
-    until = datetime.datetime.fromtimestamp(last / 1e6, datetime.UTC)
-    found = transitions(weather, rules, until=until - datetime.timedelta(minutes=1))
-    expected = {row.value for row in indications(found, rules, source="nyc").collect()}
-    put_weather(Arriving(tmp_path / "in", weather_job().records_schema()), weather, 8)
+    until = year.until(datetime.timedelta(minutes=1))
+    found = transitions(year.inputs, year.rules, until=until)
+    expected = {row.value for row in indications(found, year.rules, source="nyc").collect()}
+    year.arriving(tmp_path, 8)
     job = [sys.executable, "-m", "support.rule_job", str(tmp_path), deliverer.url]
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "SPARK_LOCAL_IP": "127.0.0.1"}
 
@@ -296,7 +313,7 @@ def test_a_job_that_is_killed_three_times_sends_what_a_batch_sends(
     assert process[-1].wait() == 0
     lines = [json.dumps(line) for line in deliverer.accepted]
     assert {json.dumps(json.loads(line)) for line in expected} == set(lines)
-    assert len(lines) == len(expected) > 550
+    assert len(lines) == len(expected) > 1_000
     assert deliverer.duplicates > 0
 
 

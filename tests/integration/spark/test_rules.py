@@ -202,17 +202,8 @@ def test_all_problems_are_told_at_once(spark: SparkSession) -> None:
     ]
 
 
-def test_what_this_version_cannot_evaluate_is_refused(spark: SparkSession) -> None:
+def test_rules_that_do_not_fit_together_are_refused(spark: SparkSession) -> None:
     given = readings(spark, ("JFK", 0, 1.0, 1.0))
-    window = Rule(
-        *("w",),
-        keys=["origin"],
-        event_time="time_hour",
-        severity={"Major": "n > 1"},
-        window="1 hour",
-        measure={"n": "count(*)"},
-    )
-    assert "rule w: window: not evaluated in this version" in refused(given, [window])
     assert "two rules have this name" in refused(given, [GALE, GALE])
     assert "there is none" in refused(given, [])
     assert "no time zone" in refused(given, [GALE], until=datetime.datetime(2026, 1, 1))

@@ -220,7 +220,8 @@ def test_the_pages_are_up_to_date() -> None:
 def test_the_manual_shows_every_rule_of_the_example() -> None:
     text = reference.MANUAL.read_text(encoding="utf-8")
     shown = re.findall(r"<!-- rule: (.+) -->", text)
-    assert shown == [rule.name for rule in Rule.load(reference.RULES)]
+    rules = Rule.load(str(reference.EXAMPLES / "*.yaml"))
+    assert sorted(shown) == sorted(rule.name for rule in rules)
 
 
 def test_the_case_of_the_manual_passes(tmp_path: Path) -> None:

@@ -173,10 +173,10 @@ def test_a_rule_is_explained() -> None:
         "If several conditions hold, the highest severity counts.",
         "An alert is raised when readings have had a severity for 2 hours.",
         "That time begins again after 1 hour without such a reading.",
-        "A reading at which a condition is null, and none holds, changes nothing.",
+        "A reading for which a condition is null, and none holds, changes nothing.",
         "While it lasts, a reading with another severity changes it at once.",
         "While it lasts, it is sent again every 12 hours.",
-        "It is cleared when every condition above is false at a reading, and no severity follows "
+        "It is cleared when every condition above is false for a reading, and no severity follows "
         "for 3 hours.",
         "After 30 days without a reading it is cleared and the state removed.",
         "Readings may arrive 1 minute later than newer ones.",
@@ -191,14 +191,11 @@ def test_silent_windows_and_rates_are_explained() -> None:
     assert "It reads time_hour as the time of each reading of the input weather." in silent
     late = explain(Rule(**GALE, **WINDOW, slide="10 minutes"))
     assert (
-        "It judges windows of 1 hour, a new one every 10 minutes: n is count(*) (planned)." in late
+        "It judges windows of 1 hour, of which one begins every 10 minutes: n is count(*)." in late
     )
     falls = explain(Rule(**GALE, rate={"drop": "pressure"}, per="1 hour", clear="drop >\n 0"))
-    assert (
-        "It judges the change per 1 hour since the last reading: drop is pressure (planned)."
-        in falls
-    )
-    assert "It is cleared at the first reading at which drop > 0." in falls
+    assert "It judges the change per 1 hour since the last reading: drop is pressure." in falls
+    assert "It is cleared at the first reading for which drop > 0." in falls
 
 
 # ---------------------------------------------------------------------- files

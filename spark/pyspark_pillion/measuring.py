@@ -1,0 +1,248 @@
+"""The rules that measure: what Spark computes of each reading, and the formulas of the rest.
+
+Spark parses ``measure``, ``rate`` and the conditions. What a reading alone decides becomes columns
+of numbers; what several readings decide becomes formulas, which are data.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from pillion_rules import Rule
+from pillion_rules.errors import nearest
+from pillion_rules.formulas import CONDITIONS, OPERATIONS, Formula, Literal, Name, Operation
+from pillion_rules.measures import Aggregate, Measured
+from pillion_rules.names import levels
+from pyspark_pillion.conditions import ConditionError, Conditions, called, nodes
+
+#: Maximum parts of a formula, which is evaluated by recursion.
+MOST_PARTS = 200
+#: Functions of a window, and the aggregates that each is made of.
+_AGGREGATES = {
+    "avg": (Aggregate.SUM, Aggregate.COUNT),
+    "count": (Aggregate.COUNT,),
+    "count_if": (Aggregate.COUNT,),
+    "max": (Aggregate.MAX,),
+    "mean": (Aggregate.SUM, Aggregate.COUNT),
+    "min": (Aggregate.MIN,),
+    "sum": (Aggregate.SUM,),
+}
+_FUNCTIONS = frozenset(name for name in OPERATIONS if name.islower())
+
+
+class Measures(NamedTuple):
+    """What a rule measures, and the numbers that it needs of each reading."""
+
+    measured: Measured
+    columns: list[Column]
+
+
+def measures_of(conditions: Conditions, rule: Rule, problems: list[str]) -> Measures | None:
+    """Return what a rule measures; None: it has problems, which are added."""
+    found = (_OfWindows if rule.measure is not None else _OfRates)(conditions, rule)
+
+    def parsed(field: str, text: str, translate: Callable[[Any], Formula]) -> Formula:
+        try:
+            made = translate(found.tree(text))
+            _check_operands(made)
+            return made
+        except ConditionError as error:
+            problems.append(f"{field}: {error}")
+            return Literal(None)
+
+    field = "measure" if rule.measure is not None else "rate"
+    values = {
+        name: parsed(f"{field} {name}", text, found.value(name))
+        for name, text in (rule.measure or rule.rate or {}).items()
+    }
+    assert not isinstance(rule.severity, str)
+    numbers = levels()
+    severities = tuple(
+        (numbers[name], parsed(f"severity {name}", rule.severity[name], found.condition))
+        for name in sorted(rule.severity, key=lambda name: -numbers[name])
+    )
+    clear = None if rule.clear is None else parsed("clear", rule.clear, found.condition)
+    if problems:
+        return None
+    measured = Measured(
+        rule=rule,
+        aggregates=tuple(found.aggregates.values()),
+        numbers=tuple(found.columns),
+        values=values,
+        severities=severities,
+        clear=clear,
+    )
+    return Measures(measured, [*found.columns.values()])
+
+
+class _Formulas:
+    """Translates Catalyst's trees, and gathers the columns of the numbers by their names."""
+
+    def __init__(self, conditions: Conditions, rule: Rule) -> None:
+        self.conditions = conditions
+        self.columns: dict[str, Column] = {}
+        self.aggregates: dict[str, Aggregate] = {}
+        self._true_or_false: set[str] = set()
+        self._names = {name.lower(): name for name in rule.measure or rule.rate or {}}
+
+    def tree(self, text: str) -> Any:
+        tree = self.conditions.tree_of(text)
+        if sum(1 for _ in nodes(tree)) > MOST_PARTS:
+            raise ConditionError(f"it has more than {MOST_PARTS} parts; make it shorter")
+        return tree
+
+    def value(self, name: str) -> Callable[[Any], Formula]:
+        """Return what translates the value of a name."""
+        raise NotImplementedError
+
+    def leaf(self, node: Any) -> Formula | None:
+        """Return what a part of a condition is, if it is known; None: its parts decide."""
+        raise NotImplementedError
+
+    def condition(self, tree: Any) -> Formula:
+        made = self._translated(tree, self.leaf)
+        match made:
+            case Operation(name) if name in CONDITIONS:
+                return made
+            case Literal(value) if isinstance(value, bool):
+                return made
+            case Name(name) if name in self._true_or_false:
+                return made
+        raise ConditionError(
+            f"{tree.sql()!r} is a number, and a condition is true or false; compare it with a value"
+        )
+
+    def _translated(self, node: Any, leaf: Callable[[Any], Formula | None]) -> Formula:
+        """Translate a tree whose leaves are literals, and what ``leaf`` knows."""
+        found = leaf(node)
+        if found is not None:
+            return found
+        kind = node.getClass().getSimpleName()
+        if kind == "Literal":
+            return Literal(_number(node))
+        name = called(node) if kind == "UnresolvedFunction" else kind
+        if name not in OPERATIONS:
+            raise ConditionError(
+                f"{node.sql()!r} is not possible with values that are measured; use comparisons, "
+                f"AND, OR, NOT, arithmetic, and {', '.join(sorted(_FUNCTIONS))}"
+            )
+        children = node.children()
+        operands = [children.apply(place) for place in range(children.size())]
+        return Operation(name, tuple(self._translated(one, leaf) for one in operands))
+
+    def _measured(self, node: Any) -> Name | None:
+        """Return the measured value of a name; None: the node is none."""
+        if node.getClass().getSimpleName() != "UnresolvedAttribute":
+            return None
+        name = str(node.nameParts().apply(0))
+        if name.lower() not in self._names or node.nameParts().size() > 1:
+            return None
+        return Name(self._names[name.lower()])
+
+
+class _OfWindows(_Formulas):
+    def value(self, name: str) -> Callable[[Any], Formula]:
+        return lambda tree: self._translated(tree, self._aggregate)
+
+    def leaf(self, node: Any) -> Formula | None:
+        found = self._measured(node)
+        if found is None and node.getClass().getSimpleName() == "UnresolvedAttribute":
+            raise ConditionError(
+                f"{node.sql()!r} is no name of measure; {nearest(node.sql(), self._names)}"
+            )
+        return found
+
+    def _aggregate(self, node: Any) -> Formula | None:
+        kind = node.getClass().getSimpleName()
+        if kind == "UnresolvedAttribute":
+            raise ConditionError(
+                f"{node.sql()!r} is of one reading, and a window has many; write for example "
+                f"max({node.sql()})"
+            )
+        if kind != "UnresolvedFunction" or called(node) not in _AGGREGATES:
+            return None
+        name, children = called(node), node.children()
+        if children.size() != 1 or node.isDistinct() or node.filter().isDefined():
+            raise ConditionError(
+                f"{node.sql()!r}: an aggregate has one expression, and neither DISTINCT nor "
+                "FILTER; write for example count_if(delay > 30)"
+            )
+        column = self._argument(name, children.apply(0))
+        parts = [self._part(one, children.apply(0), column) for one in _AGGREGATES[name]]
+        return parts[0] if len(parts) == 1 else Operation("Divide", tuple(parts))
+
+    def _argument(self, function: str, node: Any) -> Column:
+        text = node.sql()
+        if function == "count_if":
+            return F.when(self.conditions.column_of(text), 1.0)
+        found, kind = self.conditions.scalar_of(text)
+        if function == "count":
+            return F.when(found.isNotNull(), 1.0)
+        return _double(text, found, kind)
+
+    def _part(self, kind: Aggregate, node: Any, column: Column) -> Name:
+        name = f"{kind} {node.sql()}"
+        self.columns[name], self.aggregates[name] = column, kind
+        return Name(name)
+
+
+class _OfRates(_Formulas):
+    def value(self, name: str) -> Callable[[Any], Formula]:
+        def translated(tree: Any) -> Formula:
+            text = tree.sql()
+            self.columns[name] = _double(text, *self.conditions.scalar_of(text))
+            return Name(name)
+
+        return translated
+
+    def leaf(self, node: Any) -> Formula | None:
+        """Take what does not depend on a rate from the reading."""
+        if (found := self._measured(node)) is not None:
+            return found
+        inside = [*nodes(node)]
+        has_rate = any(self._measured(one) is not None for one in inside)
+        has_column = any(one.getClass().getSimpleName() == "UnresolvedAttribute" for one in inside)
+        if has_rate or not has_column:
+            return None
+        # No name of a rate: those were found before.
+        text = node.sql()
+        column, kind = self.conditions.scalar_of(text)
+        self.columns[text] = _double(text, column, kind)
+        if isinstance(kind, T.BooleanType):
+            self._true_or_false.add(text)
+        return Name(text)
+
+
+def _double(text: str, column: Column, kind: T.DataType) -> Column:
+    """Return a number without those that are not finite, which are no reading of anything."""
+    if not isinstance(kind, T.NumericType | T.BooleanType):
+        raise ConditionError(
+            f"{text!r} is {kind.simpleString()}, and what is measured is a number; cast it"
+        )
+    found = column.cast("double")
+    return F.when(F.abs(found) < float("inf"), found)
+
+
+def _number(node: Any) -> float | None:
+    value = node.value()
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if node.dataType().simpleString().startswith("decimal"):
+        return float(str(value))
+    raise ConditionError(f"{node.sql()} is no number; compare what is measured with numbers")
+
+
+def _check_operands(formula: Formula) -> None:
+    if not isinstance(formula, Operation):
+        return
+    for one in formula.operands:
+        _check_operands(one)
+    try:
+        OPERATIONS[formula.name]([1.0] * len(formula.operands))
+    except (TypeError, ValueError, IndexError):
+        raise ConditionError(
+            f"the function {formula.name!r} does not take {len(formula.operands)} values"
+        ) from None
