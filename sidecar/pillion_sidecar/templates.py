@@ -20,6 +20,7 @@ LONGEST, DEEPEST = 16_384, 32
 API_KEY_WORD = "apiKey"
 #: Names that are no property.
 WORDS = (
+    "action",
     API_KEY_WORD,
     "class",
     "correlation",

@@ -37,6 +37,8 @@ SEVERITIES = {
 }
 _FORM = "Filling"
 #: What a dead letter says of its discard.
+#: PerceivedSeverity of what is over.
+_INFORMATION = 2
 _DISCARD = ("attempts", "destination", "detail", "reason")
 
 
@@ -87,6 +89,7 @@ def _words(*, service_name: str, api_key: str | None, clock: Clock) -> dict[str,
         return occurred(values.content, delivery.indication, clock)
 
     return {
+        "action": lambda values, _delivery: "resolve" if _is_over(values) else "trigger",
         "apiKey": lambda _values, _delivery: api_key,
         "class": lambda _values, delivery: delivery.indication.class_name,
         "correlation": correlation,
@@ -104,6 +107,12 @@ def _words(*, service_name: str, api_key: str | None, clock: Clock) -> dict[str,
         "source": lambda _values, delivery: delivery.indication.source or service_name,
         "time": time,
     }
+
+
+def _is_over(values: Values) -> bool:
+    """Whether an indication tells that what an earlier one told is over."""
+    severity = values.by_name.get("perceivedseverity")
+    return severity == _INFORMATION and bool(values.content.correlated)
 
 
 def _discard(name: str, _values: Values, delivery: Delivery) -> object:

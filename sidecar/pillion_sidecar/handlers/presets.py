@@ -55,7 +55,7 @@ _TEAMS = """
 _PAGER_DUTY = """
 {
   "routing_key": "${apiKey}",
-  "event_action": "trigger",
+  "event_action": "${action}",
   "dedup_key": "${correlation}",
   "client": "Pillion",
   "payload": {

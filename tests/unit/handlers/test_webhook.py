@@ -155,6 +155,18 @@ def test_a_correlated_indication_belongs_to_the_incident_of_the_first() -> None:
     assert Sent(Preset.PAGER_DUTY).deliver(retry)["dedup_key"] == "a-1"
 
 
+@pytest.mark.parametrize(
+    ("properties", "action"),
+    [
+        ({"PerceivedSeverity": 2, "CorrelatedIndications": ["a.0"]}, "resolve"),
+        ({"PerceivedSeverity": 2}, "trigger"),
+        ({"PerceivedSeverity": 4, "CorrelatedIndications": ["a.0"]}, "trigger"),
+    ],
+)
+def test_the_end_of_an_alert_resolves_its_incident(properties: dict[str, Any], action: str) -> None:
+    assert Sent(Preset.PAGER_DUTY).deliver(alert(**properties))["event_action"] == action
+
+
 def test_an_alert_of_alertmanager_ends_an_hour_after_the_attempt() -> None:
     (found,) = Sent(Preset.ALERTMANAGER).deliver(alert(Description="The fan stands still."))
     assert found == {
