@@ -30,6 +30,7 @@ class Kind(StrEnum):
     EXPRESSIONS = "expressions by column"
     SEVERITY = "severity, or expressions by severity"
     DURATION = "duration"
+    DELAY = "duration, or `0 seconds`"
     MESSAGE = "message"
     ALERT_TYPE = "AlertType"
     CAUSE = "ProbableCause"
@@ -133,7 +134,12 @@ def _level(name: object) -> Iterator[str]:
 def _duration(value: object) -> Iterator[str]:
     found = parse_duration(value) if isinstance(value, str) else None
     if not found:
-        yield f'{shown(value)} is no duration; write for example "3 hours", up to 10 years'
+        yield f'{shown(value)} is no duration; write for example "3 hours", up to 3,660 days'
+
+
+def _delay(value: object) -> Iterator[str]:
+    if not isinstance(value, str) or parse_duration(value) != 0:
+        yield from _duration(value)
 
 
 def _message(value: object) -> Iterator[str]:
@@ -141,6 +147,8 @@ def _message(value: object) -> Iterator[str]:
         yield f"{shown(value)} is no message; write text such as '{{origin}}: gusts'"
     elif len(value) > LONGEST_MESSAGE:
         yield f"has {len(value):,} characters; use {LONGEST_MESSAGE:,} at most"
+    elif re.search("[\ud800-\udfff]", value):
+        yield "has half of a surrogate pair; write the whole character"
     else:
         try:
             parse_template(value)
@@ -171,6 +179,7 @@ _CHECKS: Mapping[Kind, Callable[[object], Iterator[str]]] = {
     Kind.EXPRESSIONS: _expressions,
     Kind.SEVERITY: _severity,
     Kind.DURATION: _duration,
+    Kind.DELAY: _delay,
     Kind.MESSAGE: _message,
     Kind.ALERT_TYPE: _one_of("AlertType"),
     Kind.CAUSE: _one_of("ProbableCause"),
@@ -203,7 +212,7 @@ def schema_of(kind: Kind) -> dict[str, Any]:
             of_levels = {name: expression for name in levels()}
             by_level = {"type": "object", "properties": of_levels, "additionalProperties": False}
             return {"anyOf": [{"enum": list(levels())}, {**by_level, "minProperties": 1}]}
-        case Kind.DURATION:
+        case Kind.DURATION | Kind.DELAY:
             return {"type": "string", "pattern": PATTERN}
         case Kind.MESSAGE:
             return {"type": "string", "minLength": 1, "maxLength": LONGEST_MESSAGE}

@@ -131,7 +131,7 @@ class Rule:
     watermark: str = field(
         default="1 minute",
         metadata=about(
-            Kind.DURATION,
+            Kind.DELAY,
             "How far the time of a reading may be behind that of the newest one. Transitions of a "
             "stream are later by as much",
         ),
@@ -288,6 +288,8 @@ class Rule:
         for name in ("hold", "keep", "silent", "window"):
             if (getattr(found, name) or 0) >= found.forget:
                 yield f"{name}: must be shorter than forget ({self.forget}); raise forget"
+        if found.max_age <= found.watermark:
+            yield f"max_age: must be longer than watermark ({self.watermark}); raise max_age"
         if found.repeat is not None and found.forget // found.repeat > MOST_REPEATS:
             yield (
                 f"repeat: more than {MOST_REPEATS:,} repeats before forget ({self.forget}); "

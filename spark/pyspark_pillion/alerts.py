@@ -12,6 +12,9 @@ from pillion_rules.names import CLEARED_SEVERITY, levels, value_map
 from pyspark_pillion.publishing import Value, identifier
 
 CLASS = "CIM_AlertIndication"
+#: Defines the values of MessageID.
+_OWNER = "Pillion"
+_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 #: AlertType and ProbableCause of a rule that was removed: Other, Unknown.
 _OTHER, _UNKNOWN = 1, 0
 
@@ -49,6 +52,16 @@ def alert_properties(rules: Sequence[Rule], *, source: str) -> dict[str, Value]:
         "EventTime": F.col("at"),
         "AlertingManagedElement": _element(rules),
         "Message": F.col("text"),
+        "MessageID": F.col("transition"),
+        "OwningEntity": _OWNER,
+        "MessageArguments": F.array_compact(
+            F.array(
+                F.col("level"),
+                F.date_format("since", _TIME),
+                F.col("count").cast("string"),
+                F.col("reason"),
+            )
+        ),
         "CorrelatedIndications": F.when(~is_raise, F.array(raise_of)),
         "group": F.sha2(F.to_json(F.struct("rule", "key", F.unix_micros("raised_at"))), 256),
     }

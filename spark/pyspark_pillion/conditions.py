@@ -107,6 +107,8 @@ class Conditions:
         # The parser makes a literal of them, of the present time.
         if (found := _CLOCK.search(text)) is not None:
             raise ConditionError(f"{found[0]} depends on the clock; compare columns of the row")
+        if "${" in text:
+            raise ConditionError("Spark replaces '${' by a setting; compare columns of the row")
         try:
             return self._parser.parseExpression(text)
         except PySparkException as error:

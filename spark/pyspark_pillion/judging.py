@@ -154,7 +154,8 @@ def has_place() -> Column:
 
 def has_time() -> Column:
     """Whether a judged reading has a time, within what Python's times hold."""
-    return F.coalesce(F.col(TIME).between(*_TIME_BOUNDS), F.lit(False))
+    first, end = _TIME_BOUNDS
+    return F.coalesce((F.col(TIME) >= first) & (F.col(TIME) < end), F.lit(False))
 
 
 def _place(
@@ -166,7 +167,7 @@ def _place(
     numbers: Sequence[Column],
 ) -> Column:
     """Return one group's part of a reading."""
-    keys = [_column(key).cast("string") for key in rules[0].keys]
+    keys = [_key(conditions, key) for key in rules[0].keys]
     is_whole = F.lit(True)
     for key in keys:
         is_whole = is_whole & key.isNotNull()
@@ -174,11 +175,18 @@ def _place(
         F.when(is_whole, F.to_json(F.array(F.lit(name), *keys))).alias(PLACE),
         _moment(conditions, rules[0].event_time).alias(TIME),
         F.array(*of_rules).cast("array<int>").alias(LEVELS),
-        F.array(*(_column(text).cast("string") for text in texts))
+        F.array(*(F.make_valid_utf8(_column(text).cast("string")) for text in texts))
         .cast("array<string>")
         .alias(TEXTS),
         F.array(*numbers).cast("array<double>").alias(NUMBERS),
     )
+
+
+def _key(conditions: Conditions, name: str) -> Column:
+    """Return the text of a key. What is no UTF-8 is null: two of them may look the same."""
+    found = _column(name).cast("string")
+    is_text = isinstance(conditions.types.get(name.lower()), T.StringType | T.BinaryType)
+    return F.when(F.is_valid_utf8(found), found) if is_text else found
 
 
 def _moment(conditions: Conditions, name: str) -> Column:

@@ -114,8 +114,13 @@ def raise_alerts(
     return published
 
 
-def _listed(rules: Rule | Iterable[Rule]) -> list[Rule]:
-    return [rules] if isinstance(rules, Rule) else list(rules)
+def _listed(rules: object) -> list[Rule]:
+    found: list[Rule] = []
+    for one in rules if isinstance(rules, Iterable) else [rules]:
+        if not isinstance(one, Rule):
+            raise RuleError([f"rules: {shown(one)} is no Rule; make one with Rule(…)"])
+        found.append(one)
+    return found
 
 
 def _transitions(
@@ -173,8 +178,8 @@ def _check(
         problems += _stream_problems(next(iter(inputs.values())).sparkSession, until)
         for name, one in inputs.items():
             problems += _watermark_problems(one, of_inputs[name])
-    elif until is not None and until.tzinfo is None:
-        problems.append(f"until: {until} has no time zone; use datetime(…, tzinfo=UTC)")
+    elif until is not None and getattr(until, "tzinfo", None) is None:
+        problems.append(f"until: {until!r} is no time with a zone; use datetime(…, tzinfo=UTC)")
     if problems:
         raise RuleError(problems)
 

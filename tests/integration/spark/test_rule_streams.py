@@ -346,9 +346,14 @@ def test_an_alert_is_one_group_whose_indications_name_its_raise(
         "EventTime": "20260101010000.000000+000",
         "AlertingManagedElement": "origin=JFK",
         "Message": "JFK: gusts of 45.0 mph",
+        "MessageID": "raised",
+        "OwningEntity": "Pillion",
+        "MessageArguments": ["Minor", "2025-12-31T20:00:00.000000-05:00", "1"],
         "IndicationIdentifier": raised["properties"]["IndicationIdentifier"],
     }
     assert [line["properties"]["PerceivedSeverity"] for line in deliverer.accepted] == [4, 6, 2, 4]
+    told_of = [line["properties"]["MessageID"] for line in deliverer.accepted]
+    assert told_of == ["raised", "changed", "cleared", "raised"]
     named = [raised["properties"]["IndicationIdentifier"]]
     assert [
         one["properties"].get("CorrelatedIndications") for one in (changed, cleared, again)

@@ -102,6 +102,24 @@ def test_rows_without_a_key_or_a_time_and_columns_of_another_case(spark: SparkSe
     assert told(found) == [("weather.gale", "JFK", "raised", "Minor", 2)]
 
 
+def test_text_that_is_no_utf8_stops_nothing(spark: SparkSession) -> None:
+    given = readings(spark, ("JFK", 0, 50.0, 1.0), ("LGA", 1, 50.0, 1.0))
+    wrong = F.expr("cast(X'ff41' as string)")
+    rule = Rule(
+        "r",
+        keys=["origin"],
+        event_time="time_hour",
+        severity={"Major": "wind_gust > 40"},
+        message="{note}",
+    )
+    found = transitions(given.withColumn("note", wrong), rule)
+    assert [row.text for row in found.collect()] == ["\ufffdA"] * 2
+    # As a key it may look like another one.
+    keys = F.when(F.col("origin") == "JFK", wrong).otherwise(F.col("origin"))
+    found = transitions(given.withColumn("note", F.lit("a")).withColumn("origin", keys), rule)
+    assert [row.key for row in found.collect()] == [["LGA"]]
+
+
 def test_an_expression_that_ansi_refuses_is_null(spark: SparkSession) -> None:
     rule = Rule(
         "ratio",
@@ -163,6 +181,7 @@ def refused(given: DataFrame, rules: Sequence[Rule], **options: Any) -> str:
         ("count(*) > 1", "the function 'count' is not allowed"),
         ("time_hour > timestamp'now'", "timestamp'now' depends on the clock"),
         ("time_hour > date ' Today '", "depends on the clock"),
+        ("origin = '${env:PATH}'", "Spark replaces '${' by a setting"),
         ("element_at(array(visib), 0) > 1", "the function 'element_at' is not allowed"),
         ("sum(visib) over (partition by origin) > 1", "is more than an expression of the row"),
         ("a.b.abs(visib) > 1", "the function 'abs' is not allowed"),
@@ -206,7 +225,10 @@ def test_rules_that_do_not_fit_together_are_refused(spark: SparkSession) -> None
     given = readings(spark, ("JFK", 0, 1.0, 1.0))
     assert "two rules have this name" in refused(given, [GALE, GALE])
     assert "there is none" in refused(given, [])
-    assert "no time zone" in refused(given, [GALE], until=datetime.datetime(2026, 1, 1))
+    for until in (datetime.datetime(2026, 1, 1), "2026-01-01"):
+        assert "is no time with a zone" in refused(given, [GALE], until=until)
+    assert "rules: 3 is no Rule" in refused(given, [3])
+    assert "rules: None is no Rule" in refused(given, None)
 
 
 #: Of the rules of examples/rules/weather.yaml in the year 2013.

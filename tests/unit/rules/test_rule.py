@@ -69,6 +69,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (WINDOW | {"rate": {"a": "b"}, "per": "1 hour"}, "rate: not with window; make two rules"),
     ({"measure": {"a b": "c"}, "window": "1 hour"}, "measure: 'a b': 'a b' is not valid"),
     ({"watermark": "soon"}, "watermark: 'soon' is no duration"),
+    ({"ahead": "0 seconds"}, "ahead: '0 seconds' is no duration"),
+    ({"message": "\ud800"}, "message: has half of a surrogate pair"),
+    ({"max_age": "1 minute"}, "max_age: must be longer than watermark (1 minute)"),
 ]
 
 
@@ -151,7 +154,10 @@ def test_the_schema_takes_right_rules_and_refuses_what_it_can() -> None:
     beyond = ("only with", "shorter", "repeats", "not with", "leaves readings", "one of keys")
     for change, text in WRONG:
         is_beyond = any(one in text for one in (*beyond, "brace", "{a", "32 names", "condition"))
-        is_zero = change in ({"hold": "0 hours"}, {"keep": "3700 days"}, {"message": " "})
+        is_zero = change in (
+            *({"hold": "0 hours"}, {"ahead": "0 seconds"}, {"keep": "3700 days"}),
+            *({"message": " "}, {"message": "\ud800"}, {"max_age": "1 minute"}),
+        )
         if not (is_beyond or is_zero):
             assert not validator.is_valid({"rules": [GALE | change]}), change
     assert not validator.is_valid({"rules": [GALE | {"kyes": ["a"]}]})
