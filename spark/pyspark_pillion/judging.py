@@ -27,6 +27,8 @@ from pyspark_pillion.measuring import measures_of
 #: The columns: a JSON array of the group's name and the values of its keys; the event time, as a
 #: timestamp; the level by each rule; and the texts and numbers of the group.
 PLACE, TIME, LEVELS, TEXTS, NUMBERS = "place", "time", "levels", "texts", "numbers"
+#: The earliest event time of the row: with several, no watermark passes a later one too early.
+MARK = "mark"
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 #: A year is left for what is due later.
 _TIME_BOUNDS = (
@@ -90,15 +92,12 @@ def judged(readings: DataFrame, rules: Sequence[Rule], *, name: str | None = Non
             places.append(place)
         if problems:
             raise RuleError(problems)
-        names = {rule.event_time.lower() for rule in rules}
-        if len(names) > 1:
-            one = readings.select(F.explode(F.array(*places)).alias("one")).select("one.*")
-            return Judged(one, groups)
-        # The column itself: it may have a watermark.
-        time = _moment(conditions, rules[0].event_time).alias(TIME)
-        one = readings.select(time, F.explode(F.array(*places)).alias("one"))
-        others = (f"one.{name}" for name in (LEVELS, TEXTS, NUMBERS))
-        return Judged(one.select(f"one.{PLACE}", TIME, *others), groups)
+        times = sorted({rule.event_time.lower(): rule.event_time for rule in rules}.values())
+        # The column itself, if there is one: it may have a watermark.
+        marks = [_moment(conditions, name) for name in times]
+        mark = (F.least(*marks) if len(marks) > 1 else marks[0]).alias(MARK)
+        one = readings.select(mark, F.explode(F.array(*places)).alias("one"))
+        return Judged(one.select(MARK, "one.*"), groups)
 
 
 def _grouped(rules: Iterable[Rule], name: str | None) -> dict[str, tuple[Rule, ...]]:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pillion_rules import Reason, Rule, RuleError
 from pillion_rules.errors import nearest, shown
 from pyspark_pillion.alerts import alert_properties, by_rule, identity
-from pyspark_pillion.judging import TIME, Judged, has_place, has_time, judged
+from pyspark_pillion.judging import MARK, TIME, Judged, has_place, has_time, judged
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
 from pyspark_pillion.stepping import micros_of, over_batch, over_stream
@@ -234,7 +234,7 @@ def _watermark_problems(readings: DataFrame, rules: Sequence[Rule]) -> Iterable[
 
 
 def _with_watermark(found: DataFrame, rules: Sequence[Rule], metric: str) -> DataFrame:
-    has_own = _WATERMARK in found.schema[TIME].metadata
+    has_own = _WATERMARK in found.schema[MARK].metadata
     ahead = max(rule.durations.ahead for rule in rules)
     is_ahead = (
         F.lit(False) if has_own else F.col(TIME) > F.current_timestamp() + _interval(F.lit(ahead))
@@ -251,7 +251,7 @@ def _with_watermark(found: DataFrame, rules: Sequence[Rule], metric: str) -> Dat
     if has_own:
         return kept
     delay = max(rule.durations.watermark for rule in rules)
-    return kept.withWatermark(TIME, f"{delay // 1000} milliseconds")
+    return kept.withWatermark(MARK, f"{delay // 1000} milliseconds")
 
 
 def _is_old(rules: Sequence[Rule]) -> Column:

@@ -145,7 +145,7 @@ def batch_transitions(
 
 
 def over_stream(judged: Judged) -> DataFrame:
-    """Return the transitions of a stream, whose column ``time`` has a watermark."""
+    """Return the transitions of a stream, whose column ``mark`` has a watermark."""
     rows = judged.rows.withColumn(_AT, F.unix_micros(TIME))
     return rows.groupBy(PLACE).transformWithState(
         statefulProcessor=Processor(judged.groups),

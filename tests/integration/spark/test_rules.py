@@ -184,7 +184,7 @@ def refused(given: DataFrame, rules: Sequence[Rule], **options: Any) -> str:
         ("origin = '${env:PATH}'", "Spark replaces '${' by a setting"),
         ("element_at(array(visib), 0) > 1", "the function 'element_at' is not allowed"),
         ("sum(visib) over (partition by origin) > 1", "is more than an expression of the row"),
-        ("a.b.abs(visib) > 1", "the function 'abs' is not allowed"),
+        ("a.b.abs(visib) > 1", "the function 'a.b.abs' is not allowed"),
         (" or ".join(["visib > 1"] * 400), "it has more than 1,000 parts"),
     ],
 )
