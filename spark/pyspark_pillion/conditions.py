@@ -1,10 +1,12 @@
-"""The conditions of rules: SQL text, judged before Spark analyses it.
+"""The conditions of rules: SQL text or a Column, judged before Spark analyses it.
 
 A rule may come from somebody who is not trusted with the job. So a condition is one scalar
 expression of the row's own columns and of functions that give the same answer whenever the row is
 read: no subquery, aggregate, window, reflection or function of the user's own, no clock, no chance.
 """
 
+import functools
+import operator
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +16,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 from pillion_rules.errors import nearest
+from pillion_rules.fields import ColumnText
 
 #: Maximum parts of one expression.
 MOST_PARTS = 1_000
@@ -23,6 +27,8 @@ _ANSI = "spark.sql.ansi.enabled"
 _CLOCK = re.compile(
     r"\b(date|timestamp\w*)\s*['\"]\s*(now|today|tomorrow|yesterday)\s*['\"]", re.IGNORECASE
 )
+#: The second is a column of a DataFrame, as readings["gust"].
+_ATTRIBUTES = frozenset({"UnresolvedAttribute", "AttributeReference"})
 #: Nodes of Catalyst's syntax tree, as its parser makes them.
 _NODES = frozenset(
     {"Literal", "Cast", "CaseWhen", "Concat", "TimestampDiff", "UnresolvedExtractValue"}
@@ -31,6 +37,11 @@ _NODES = frozenset(
     | {"LessThan", "LessThanOrEqual"}
     | {"Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder"}
     | {"UnaryMinus", "UnaryPositive", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"}
+)
+#: Operators are functions in a Column.
+_OPERATORS = frozenset(
+    {"<", "<=", "=", "<=>", ">=", ">", "!", "and", "or", "in", "like", "ilike"}
+    | {"+", "-", "*", "/", "%", "&", "|", "^", "~"}
 )
 #: Functions of a row alone.
 FUNCTIONS = frozenset(
@@ -46,6 +57,11 @@ FUNCTIONS = frozenset(
     | {"date_diff", "datediff", "date_part", "datepart", "day", "dayofmonth", "dayofweek"}
     | {"dayofyear", "extract", "hour", "minute", "month", "quarter", "second", "unix_micros"}
     | {"unix_millis", "unix_seconds", "weekday", "weekofyear", "year"}
+)
+#: Whoever writes one of them wants null, or takes a part that may be null, as those of an array.
+_NULL_ON_PURPOSE = frozenset(
+    {"nullif", "array_contains", "try_cast", "try_element_at"}
+    | {"try_add", "try_divide", "try_mod", "try_multiply", "try_subtract"}
 )
 
 
@@ -65,13 +81,17 @@ def without_ansi(session: SparkSession) -> Iterator[None]:
 
 
 class Conditions:
-    """The conditions on the columns of ``readings``."""
+    """The conditions on the columns of ``readings``. A text may be a ColumnText."""
 
     def __init__(self, readings: DataFrame) -> None:
         self._readings = readings
         session: Any = readings.sparkSession
-        self._parser = session._jsparkSession.sessionState().sqlParser()
+        self._jvm = session._jvm
+        self._session = session._jsparkSession
         fields = readings.schema.fields
+        not_null = [T.StructField(one.name, one.dataType, nullable=False) for one in fields]
+        self._without_nulls = session.createDataFrame([], T.StructType(not_null))
+        self._failures: list[Column] = []
         self._names = [field.name for field in fields]
         #: Types by the names of the columns in lower case.
         self.types = {field.name.lower(): field.dataType for field in fields}
@@ -84,8 +104,8 @@ class Conditions:
 
     def column_of(self, text: str) -> Column:
         """Return a condition. Raises ConditionError."""
-        self._judge(text)
-        made = F.expr(text)
+        inputs = self._judge(text)
+        made = text.column if isinstance(text, ColumnText) else F.expr(text)
         try:
             (field,) = self._readings.select(made).schema.fields
         except AnalysisException as error:
@@ -95,33 +115,64 @@ class Conditions:
                 f"{text!r} is {field.dataType.simpleString()}, and a condition is true or false; "
                 "compare it with a value"
             )
+        if inputs is not None and self._may_fail(made):
+            known = (one.isNotNull() for one in inputs)
+            self._failures.append(functools.reduce(operator.and_, known, made.isNull()))
         return made
 
-    def _judge(self, text: str) -> None:
+    def failure(self) -> Column | None:
+        """Return whether a condition made since the last call is null though none of its columns
+        is; None: that cannot be."""
+        found, self._failures = self._failures, []
+        return functools.reduce(operator.or_, found) if found else None
+
+    def _may_fail(self, made: Column) -> bool:
+        try:
+            (field,) = self._without_nulls.select(made).schema.fields
+        except AnalysisException:
+            # A column of the readings themselves: readings["gust"].
+            return True
+        return bool(field.nullable)
+
+    def _judge(self, text: str) -> list[Column] | None:
+        """Return the columns of a condition; None if it may be null on purpose."""
         # The parser makes a literal of them, of the present time.
         if (found := _CLOCK.search(text)) is not None:
             raise ConditionError(f"{found[0]} depends on the clock; compare columns of the row")
-        try:
-            tree = self._parser.parseExpression(text)
-        except PySparkException as error:
-            raise ConditionError(f"{text!r} is no SQL: {_first_line(error)}") from None
-        for parts, node in enumerate(_nodes(tree)):
+        inputs: dict[str, Any] = {}
+        is_on_purpose = False
+        for parts, node in enumerate(_nodes(self._tree(text))):
             if parts >= MOST_PARTS:
                 raise ConditionError(f"it has more than {MOST_PARTS:,} parts; make it shorter")
             kind = node.getClass().getSimpleName()
-            if kind == "UnresolvedAttribute":
+            if kind in _ATTRIBUTES:
                 # A name without a column may be a function without parentheses: current_date.
-                problem = self.column_problem(str(node.nameParts().apply(0)))
+                is_name = kind == "UnresolvedAttribute"
+                name = node.nameParts().apply(0) if is_name else node.name()
+                problem = self.column_problem(str(name))
                 if problem is not None:
                     raise ConditionError(problem)
+                inputs[node.toString()] = node
             elif kind == "UnresolvedFunction":
                 _check_function(node)
             elif kind not in _NODES:
                 raise ConditionError(
-                    f"{node.sql() if kind != 'UnresolvedStar' else '*'!r} is more than an "
-                    "expression of the row; use columns, comparisons, arithmetic and functions of "
-                    "one row"
+                    f"{_shown(node, kind)!r} is more than an expression of the row; use columns, "
+                    "comparisons, arithmetic and functions of one row"
                 )
+            is_on_purpose = is_on_purpose or _is_null_on_purpose(node, kind)
+        if is_on_purpose:
+            return None
+        utils = self._jvm.org.apache.spark.sql.classic.ExpressionUtils
+        return [ClassicColumn(utils.column(node)) for node in inputs.values()]
+
+    def _tree(self, text: str) -> Any:
+        try:
+            if isinstance(text, ColumnText):
+                return self._session.expression(text.column._jc)
+            return self._session.sessionState().sqlParser().parseExpression(text)
+        except PySparkException as error:
+            raise ConditionError(f"{text!r} is no SQL: {_first_line(error)}") from None
 
 
 def _nodes(tree: Any) -> Iterator[Any]:
@@ -136,11 +187,29 @@ def _nodes(tree: Any) -> Iterator[Any]:
 def _check_function(node: Any) -> None:
     parts = node.nameParts()
     name = str(parts.apply(parts.size() - 1)).lower()
-    if parts.size() > 1 or name not in FUNCTIONS or node.isDistinct() or node.filter().isDefined():
+    is_known = name in FUNCTIONS or name in _OPERATORS
+    if parts.size() > 1 or not is_known or node.isDistinct() or node.filter().isDefined():
         raise ConditionError(
             f"the function {name!r} is not allowed in a rule: it may depend on more than the row; "
             f"{_nearest_function(name)}"
         )
+
+
+def _is_null_on_purpose(node: Any, kind: str) -> bool:
+    match kind:
+        case "UnresolvedFunction":
+            return str(node.nameParts().apply(0)).lower() in _NULL_ON_PURPOSE
+        case "CaseWhen":
+            return bool(node.elseValue().isEmpty())
+        case "Cast":
+            return str(node.evalMode()) == "TRY"
+        case "Literal":
+            return node.value() is None
+    return kind == "UnresolvedExtractValue"
+
+
+def _shown(node: Any, kind: str) -> str:
+    return "*" if kind == "UnresolvedStar" else str(node.sql())
 
 
 def _nearest_function(name: str) -> str:

@@ -21,8 +21,9 @@ from pillion_rules.templates import BUILT_IN
 from pyspark_pillion.conditions import ConditionError, Conditions, without_ansi
 
 #: The columns: a JSON array of the group's name and the values of its keys; the event time, as a
-#: timestamp; the level by each rule; and the texts of :func:`texts_of`.
-PLACE, TIME, LEVELS, TEXTS = "place", "time", "levels", "texts"
+#: timestamp; the level by each rule; the texts of :func:`texts_of`; and the name of the first rule
+#: with a condition that is null though none of its columns is, if there is one.
+PLACE, TIME, LEVELS, TEXTS, FAILED = "place", "time", "levels", "texts", "failed"
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 #: A year is left for what is due later.
 _TIME_BOUNDS = (
@@ -79,12 +80,16 @@ def judged(readings: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     with without_ansi(readings.sparkSession):
         for name, together in grouped(rules).items():
             of_rules: list[Column] = []
+            failed = [F.lit(None).cast("string")]
             for rule in together:
                 found = [*_unknown_columns(conditions, rule, own)]
                 of_rules.append(_level(conditions, rule, found))
+                if (fails := conditions.failure()) is not None:
+                    failed.append(F.when(fails, F.lit(rule.name)))
                 problems += [f"rule {rule.name}: {problem}" for problem in found]
             texts = texts_of(together, own)
-            places.append(_place(conditions, name, together, of_rules, texts))
+            place = _place(conditions, name, together, of_rules, texts)
+            places.append(place.withField(FAILED, F.coalesce(*failed)))
         if problems:
             raise RuleError(problems)
         names = {rule.event_time.lower() for rule in rules}
@@ -93,7 +98,7 @@ def judged(readings: DataFrame, rules: Sequence[Rule]) -> DataFrame:
         # The column itself: it may have a watermark.
         time = _moment(conditions, rules[0].event_time).alias(TIME)
         one = readings.select(time, F.explode(F.array(*places)).alias("one"))
-        return one.select(f"one.{PLACE}", TIME, f"one.{LEVELS}", f"one.{TEXTS}")
+        return one.select(f"one.{PLACE}", TIME, f"one.{LEVELS}", f"one.{TEXTS}", f"one.{FAILED}")
 
 
 def has_place() -> Column:

@@ -81,17 +81,13 @@ class RuleGroups:
 
 
 def over_batch(
-    judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str], until: int | None
+    judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str], until: int
 ) -> DataFrame:
-    """Return the transitions of a batch up to ``until``; None: the last reading's time."""
+    """Return the transitions of a batch up to ``until``."""
     rows = judged.select(PLACE, F.unix_micros(TIME).alias(_AT), LEVELS, TEXTS)
-    if until is None:
-        (last,) = rows.agg(F.max(_AT)).first() or (None,)
-        until = 0 if last is None else last
-    end = until
 
     def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = batch_transitions(RuleGroups(rules, own), _rows(batches), until=end)
+        found = batch_transitions(RuleGroups(rules, own), _rows(batches), until=until)
         while part := list(islice(found, _PART)):
             yield pa.RecordBatch.from_pylist([_values(one) for one in part], schema=_ARROW)
 
