@@ -61,6 +61,31 @@ def declared(rule_class: type[Any]) -> Iterator[tuple[str, Declared, bool]]:
             yield one.name, cast(Declared, one.metadata["declared"]), is_required
 
 
+# ---------------------------------------------------------------------- Columns
+
+
+class ColumnText(str):
+    """The text of a condition that is a Column of pyspark. Pickled or copied, it is text alone, as
+    executors need no conditions and a Column cannot go there."""
+
+    column: Any
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
+def text_of(value: Any) -> Any:
+    """Return a Column as its text, and any other value as it is. pyspark is not imported."""
+    if not any(
+        one.__name__ == "Column" and one.__module__.startswith("pyspark.sql.")
+        for one in type(value).__mro__
+    ):
+        return value
+    made = ColumnText(value)
+    made.column = value
+    return made
+
+
 # ---------------------------------------------------------------------- checks
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pillion_rules.durations import DAY, parse_duration
 from pillion_rules.errors import RuleError, nearest, shown
-from pillion_rules.fields import Kind, about, declared, problems_of, schema_of
+from pillion_rules.fields import Kind, about, declared, problems_of, schema_of, text_of
 from pillion_rules.files import load_entries
 from pillion_rules.names import levels
 from pillion_rules.templates import names_in, parse_template
@@ -65,18 +65,19 @@ class Rule:
         metadata=about(Kind.COLUMNS, "Columns whose values tell two objects apart")
     )
     event_time: str = field(metadata=about(Kind.COLUMN, "Column with the time of a reading"))
-    severity: str | Mapping[str, str] = field(
+    # Conditions are texts; in Python, a Column of pyspark becomes its text, see ColumnText.
+    severity: str | Mapping[str, Any] = field(
         metadata=about(
             Kind.SEVERITY,
-            "Condition of each severity, as SQL; the highest that holds counts. One severity alone "
-            "for a rule with `silent`",
+            "Condition of each severity, as SQL or, in Python, a Column; the highest that holds "
+            "counts. One severity alone for a rule with `silent`",
         )
     )
-    clear: str | None = field(
+    clear: Any = field(
         default=None,
         metadata=about(
             Kind.EXPRESSION,
-            "Condition under which the alert is over, as SQL",
+            "Condition under which the alert is over, as SQL or, in Python, a Column",
             default="every condition of `severity` is false",
         ),
     )
@@ -188,6 +189,11 @@ class Rule:
     columns: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        given = self.severity
+        if isinstance(given, Mapping):
+            given = {name: text_of(one) for name, one in given.items()}
+        object.__setattr__(self, "severity", text_of(given))
+        object.__setattr__(self, "clear", text_of(self.clear))
         problems = [*self._wrong_values()]
         # Whether values fit together is known of right values alone.
         problems = problems or [*self._contradictions()]

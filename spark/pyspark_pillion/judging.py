@@ -27,6 +27,8 @@ from pyspark_pillion.measuring import measures_of
 #: The columns: a JSON array of the group's name and the values of its keys; the event time, as a
 #: timestamp; the level by each rule; and the texts and numbers of the group.
 PLACE, TIME, LEVELS, TEXTS, NUMBERS = "place", "time", "levels", "texts", "numbers"
+#: The name of the first rule with a condition that is null though none of its columns is.
+FAILED = "failed"
 #: The earliest event time of the row: with several, no watermark passes a later one too early.
 MARK = "mark"
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
@@ -120,6 +122,7 @@ def _group(
     columns: list[Column] = []
     measured: dict[str, Measured] = {}
     numbers: dict[int, tuple[int, ...]] = {}
+    failed = [F.lit(None).cast("string")]
     for place, rule in enumerate(rules):
         found = [*_unknown_columns(conditions, rule, own)]
         if not rule.is_measuring:
@@ -129,10 +132,13 @@ def _group(
             measured[rule.name] = measures.measured
             numbers[place] = tuple(range(len(columns), len(columns) + len(measures.columns)))
             columns += measures.columns
+        if (fails := conditions.failure()) is not None:
+            failed.append(F.when(fails, F.lit(rule.name)))
         problems += [f"rule {rule.name}: {problem}" for problem in found]
     texts = _texts_of(rules, own)
     group = Group(rules, tuple(texts), measured, numbers)
-    return group, _place(conditions, name, rules, of_rules, texts, columns)
+    place_of = _place(conditions, name, rules, of_rules, texts, columns)
+    return group, place_of.withField(FAILED, F.coalesce(*failed))
 
 
 def _texts_of(rules: Iterable[Rule], own: Collection[str]) -> list[str]:

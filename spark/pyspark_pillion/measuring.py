@@ -16,7 +16,14 @@ from pillion_rules.errors import nearest
 from pillion_rules.formulas import CONDITIONS, OPERATIONS, Formula, Literal, Name, Operation
 from pillion_rules.measures import Aggregate, Measured
 from pillion_rules.names import levels
-from pyspark_pillion.conditions import ConditionError, Conditions, called, nodes
+from pyspark_pillion.conditions import (
+    ATTRIBUTES,
+    ConditionError,
+    Conditions,
+    attribute,
+    called,
+    nodes,
+)
 
 #: Maximum parts of a formula, which is evaluated by recursion.
 MOST_PARTS = 200
@@ -29,6 +36,15 @@ _AGGREGATES = {
     "mean": (Aggregate.SUM, Aggregate.COUNT),
     "min": (Aggregate.MIN,),
     "sum": (Aggregate.SUM,),
+}
+#: Operators of a Column, by name and number of operands; 0 is any.
+_OPERATORS = {
+    **{("<", 0): "LessThan", ("<=", 0): "LessThanOrEqual", (">", 0): "GreaterThan"},
+    **{(">=", 0): "GreaterThanOrEqual", ("=", 0): "EqualTo", ("<=>", 0): "EqualNullSafe"},
+    **{("and", 0): "And", ("or", 0): "Or", ("!", 0): "Not", ("not", 0): "Not", ("in", 0): "In"},
+    **{("+", 0): "Add", ("-", 0): "Subtract", ("*", 0): "Multiply", ("/", 0): "Divide"},
+    **{("%", 0): "Remainder", ("negative", 0): "UnaryMinus", ("-", 1): "UnaryMinus"},
+    **{("isnull", 0): "IsNull", ("isnotnull", 0): "IsNotNull"},
 }
 _FUNCTIONS = frozenset(name for name in OPERATIONS if name.islower())
 
@@ -123,13 +139,16 @@ class _Formulas:
         kind = node.getClass().getSimpleName()
         if kind == "Literal":
             return Literal(_number(node))
-        name = called(node) if kind == "UnresolvedFunction" else kind
+        children = node.children()
+        name = kind
+        if kind == "UnresolvedFunction":
+            name = called(node)
+            name = _OPERATORS.get((name, children.size()), _OPERATORS.get((name, 0), name))
         if name not in OPERATIONS:
             raise ConditionError(
                 f"{node.sql()!r} is not possible with values that are measured; use comparisons, "
                 f"AND, OR, NOT, arithmetic, and {', '.join(sorted(_FUNCTIONS))}"
             )
-        children = node.children()
         operands = [children.apply(place) for place in range(children.size())]
         return Operation(name, tuple(self._translated(one, leaf) for one in operands))
 
@@ -137,10 +156,8 @@ class _Formulas:
         """Return the measured value of a name; None: the node is none."""
         if node.getClass().getSimpleName() != "UnresolvedAttribute":
             return None
-        name = str(node.nameParts().apply(0))
-        if name.lower() not in self._names or node.nameParts().size() > 1:
-            return None
-        return Name(self._names[name.lower()])
+        name = self._names.get(attribute(node).lower())
+        return None if name is None or node.nameParts().size() > 1 else Name(name)
 
 
 class _OfWindows(_Formulas):
@@ -149,7 +166,7 @@ class _OfWindows(_Formulas):
 
     def leaf(self, node: Any) -> Formula | None:
         found = self._measured(node)
-        if found is None and node.getClass().getSimpleName() == "UnresolvedAttribute":
+        if found is None and node.getClass().getSimpleName() in ATTRIBUTES:
             raise ConditionError(
                 f"{node.sql()!r} is no name of measure; {nearest(node.sql(), self._names)}"
             )
@@ -157,7 +174,7 @@ class _OfWindows(_Formulas):
 
     def _aggregate(self, node: Any) -> Formula | None:
         kind = node.getClass().getSimpleName()
-        if kind == "UnresolvedAttribute":
+        if kind in ATTRIBUTES:
             raise ConditionError(
                 f"{node.sql()!r} is of one reading, and a window has many; write for example "
                 f"max({node.sql()})"
@@ -175,13 +192,12 @@ class _OfWindows(_Formulas):
         return parts[0] if len(parts) == 1 else Operation("Divide", tuple(parts))
 
     def _argument(self, function: str, node: Any) -> Column:
-        text = node.sql()
         if function == "count_if":
-            return F.when(self.conditions.column_of(text), 1.0)
-        found, kind = self.conditions.scalar_of(text)
+            return F.when(self.conditions.condition_of(node), 1.0)
+        found, kind = self.conditions.scalar_of(node)
         if function == "count":
             return F.when(found.isNotNull(), 1.0)
-        return _double(text, found, kind)
+        return _double(node, found, kind)
 
     def _part(self, kind: Aggregate, node: Any, column: Column) -> Name:
         name = f"{kind} {node.sql()}"
@@ -192,8 +208,7 @@ class _OfWindows(_Formulas):
 class _OfRates(_Formulas):
     def value(self, name: str) -> Callable[[Any], Formula]:
         def translated(tree: Any) -> Formula:
-            text = tree.sql()
-            self.columns[name] = _double(text, *self.conditions.scalar_of(text))
+            self.columns[name] = _double(tree, *self.conditions.scalar_of(tree))
             return Name(name)
 
         return translated
@@ -204,23 +219,22 @@ class _OfRates(_Formulas):
             return found
         inside = [*nodes(node)]
         has_rate = any(self._measured(one) is not None for one in inside)
-        has_column = any(one.getClass().getSimpleName() == "UnresolvedAttribute" for one in inside)
+        has_column = any(one.getClass().getSimpleName() in ATTRIBUTES for one in inside)
         if has_rate or not has_column:
             return None
-        # No name of a rate: those were found before.
         text = node.sql()
-        column, kind = self.conditions.scalar_of(text)
-        self.columns[text] = _double(text, column, kind)
+        column, kind = self.conditions.scalar_of(node)
+        self.columns[text] = _double(node, column, kind)
         if isinstance(kind, T.BooleanType):
             self._true_or_false.add(text)
         return Name(text)
 
 
-def _double(text: str, column: Column, kind: T.DataType) -> Column:
+def _double(node: Any, column: Column, kind: T.DataType) -> Column:
     """Return a number without those that are not finite, which are no reading of anything."""
     if not isinstance(kind, T.NumericType | T.BooleanType):
         raise ConditionError(
-            f"{text!r} is {kind.simpleString()}, and what is measured is a number; cast it"
+            f"{node.sql()!r} is {kind.simpleString()}, and what is measured is a number; cast it"
         )
     found = column.cast("double")
     return F.when(F.abs(found) < float("inf"), found)

@@ -6,7 +6,7 @@ import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame, GroupedData, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pillion_rules import Reason, Rule, RuleError
 from pillion_rules.errors import nearest, shown
 from pyspark_pillion.alerts import alert_properties, by_rule, identity
-from pyspark_pillion.judging import MARK, TIME, Judged, has_place, has_time, judged
+from pyspark_pillion.judging import FAILED, MARK, TIME, Judged, has_place, has_time, judged
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
 from pyspark_pillion.stepping import micros_of, over_batch, over_stream
@@ -46,11 +46,13 @@ def transitions(
 
     Of a batch, ``until`` is the time up to which everything is due, with a time zone; by default
     that of the last reading, for which the readings are read once more. Later ones are left out.
+    Without ``until`` a warning has the number of readings that are left out for a null, and of
+    those for which a condition fails: it is null though none of its columns is.
 
     Of a stream, the transitions come as the watermark passes them. If the stream has no watermark,
     it gets the longest ``watermark`` of the rules, and readings that are further before the clock
-    than ``ahead`` are left out. ``rules.readings`` of the progress counts those left out, of
-    several inputs ``rules.readings.NAME``.
+    than ``ahead`` are left out. ``rules.readings`` of the progress counts those left out, and those
+    for which a condition fails; of several inputs ``rules.readings.NAME`` does.
 
     Raises RuleError with every problem of the rules, before a job starts.
     """
@@ -85,12 +87,14 @@ def raise_alerts(
 
     A transition that is older than ``max_age`` of its rule is not sent, unless ``replay`` is true:
     a job that begins with old readings does not tell the alerts of last year. Of a stream
-    ``rules.transitions`` of the progress counts them; of a batch a warning has their number.
+    ``rules.transitions`` of the progress counts them; of a batch a warning has their number, and,
+    also with ``until``, those of :func:`transitions`.
 
     Raises RuleError and ConfigurationError, before a job starts.
     """
     given = _listed(rules)
-    found = _transitions(readings, given, until)
+    judging = None if until is None else Observation(READINGS)
+    found = _transitions(readings, given, until, judging)
     send = functools.partial(
         publish,
         source=source,
@@ -111,6 +115,8 @@ def raise_alerts(
             "to send them, use replay=True",
             stacklevel=2,
         )
+    if judging is not None:
+        _warn(judging.get, stacklevel=3)
     return published
 
 
@@ -124,8 +130,12 @@ def _listed(rules: object) -> list[Rule]:
 
 
 def _transitions(
-    readings: Readings, rules: Sequence[Rule], until: datetime.datetime | None
+    readings: Readings,
+    rules: Sequence[Rule],
+    until: datetime.datetime | None,
+    judging: Observation | None = None,
 ) -> DataFrame:
+    """``judging`` observes the counts of a batch with ``until``; without it they are told now."""
     inputs: Mapping[str | None, DataFrame]
     inputs = dict(readings.items()) if isinstance(readings, Mapping) else {None: readings}
     of_inputs = {
@@ -142,19 +152,57 @@ def _transitions(
     if problems:
         raise RuleError(problems)
     rows = functools.reduce(DataFrame.union, (one.rows for one in found))
-    whole = Judged(rows, {name: group for one in found for name, group in one.groups.items()})
+    groups = {name: group for one in found for name, group in one.groups.items()}
     if rows.isStreaming:
-        return over_stream(whole)
-    return over_batch(whole, until=None if until is None else micros_of(until))
+        return over_stream(Judged(rows, groups))
+    is_kept = has_place() & has_time()
+    if until is None:
+        last = F.max(F.when(is_kept, F.unix_micros(TIME))).alias("last")
+        (counts,) = rows.agg(last, *_counts()).collect()
+        _warn(counts.asDict(), stacklevel=4)
+        end = counts["last"] or 0
+    else:
+        end = micros_of(until)
+        if judging is not None:
+            rows = rows.observe(judging, *_counts())
+    return over_batch(Judged(rows.where(is_kept), groups), until=end)
 
 
 def _judged(readings: DataFrame, rules: Sequence[Rule], name: str | None) -> Judged:
-    """Judge one input, without the readings that are left out."""
+    """Judge one input; of a stream without the readings that are left out."""
     found = judged(readings, rules, name=name)
-    if readings.isStreaming:
-        metric = READINGS if name is None else f"{READINGS}.{name}"
-        return found._replace(rows=_with_watermark(found.rows, rules, metric))
-    return found._replace(rows=found.rows.where(has_place() & has_time()))
+    if not readings.isStreaming:
+        return found
+    metric = READINGS if name is None else f"{READINGS}.{name}"
+    return found._replace(rows=_with_watermark(found.rows, rules, metric))
+
+
+def _counts() -> list[Column]:
+    """What is told of judged readings."""
+    return [
+        F.count(F.lit(1)).alias("readings"),
+        F.count_if(~has_place()).alias("withoutKey"),
+        F.count_if(~has_time()).alias("withoutTime"),
+        F.count(FAILED).alias("failed"),
+        F.collect_set(FAILED).alias("failedRules"),
+    ]
+
+
+def _warn(counts: Mapping[str, Any], *, stacklevel: int) -> None:
+    """Tell the counts of a batch."""
+    for name, what in (("withoutKey", "not every key"), ("withoutTime", "no time")):
+        if number := counts[name]:
+            warnings.warn(
+                f"{number:,} readings have {what}, and are left out; fill or filter them",
+                stacklevel=stacklevel,
+            )
+    if number := counts["failed"]:
+        rules = ", ".join(sorted(counts["failedRules"]))
+        warnings.warn(
+            f"{number:,} readings make a condition null though none of its columns is (rules "
+            f"{rules}); correct it, or use try_divide or try_cast where null is right",
+            stacklevel=stacklevel,
+        )
 
 
 # -------------------------------------------------------------------------- checks
@@ -242,12 +290,10 @@ def _with_watermark(found: DataFrame, rules: Sequence[Rule], metric: str) -> Dat
     is_ahead = has_time() & is_ahead
     seen = found.observe(
         metric,
-        F.count(F.lit(1)).alias("readings"),
-        F.count_if(~has_place()).alias("withoutKey"),
-        F.count_if(~has_time()).alias("withoutTime"),
+        *_counts(),
         F.count_if(is_ahead).alias("ahead"),
     )
-    kept = seen.where(has_place() & has_time() & ~is_ahead)
+    kept = seen.where(has_place() & has_time() & ~is_ahead).drop(FAILED)
     if has_own:
         return kept
     delay = max(rule.durations.watermark for rule in rules)

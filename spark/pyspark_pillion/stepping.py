@@ -101,16 +101,12 @@ class RuleGroups:
 # -------------------------------------------------------------------------- over a batch
 
 
-def over_batch(judged: Judged, *, until: int | None) -> DataFrame:
-    """Return the transitions of a batch up to ``until``; None: the last reading's time."""
+def over_batch(judged: Judged, *, until: int) -> DataFrame:
+    """Return the transitions of a batch up to ``until``."""
     rows, groups = judged.rows.withColumn(_AT, F.unix_micros(TIME)).select(*_ROW), judged.groups
-    if until is None:
-        (last,) = rows.agg(F.max(_AT)).first() or (None,)
-        until = 0 if last is None else last
-    end = until
 
     def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = batch_transitions(RuleGroups(groups), _rows(batches), until=end)
+        found = batch_transitions(RuleGroups(groups), _rows(batches), until=until)
         while part := list(islice(found, _PART)):
             yield pa.RecordBatch.from_pylist([_values(one) for one in part], schema=_ARROW)
 

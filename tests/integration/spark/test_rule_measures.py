@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pillion_rules import Rule, RuleError
 from pyspark_pillion.rules import transitions
@@ -99,6 +100,14 @@ def test_a_window_of_late_flights_raises_and_clears(spark: SparkSession, tmp_pat
         ("raised", "Major", 60, "UA: 360.333 minutes late, of 3 flights"),
         ("cleared", "Major", 120, "UA: 40.5 minutes late, of 2 flights"),
     ]
+    # Conditions may be Columns.
+    fields = {
+        one: getattr(LATE, one) for one in ("keys", "event_time", "window", "slide", "measure")
+    }
+    condition = (F.col("late") > 30) & (F.col("n") > 2)
+    rule = Rule("late.flights", **fields, severity={"Major": condition}, message=LATE.message)
+    again = told(transitions(batch(spark, tmp_path / "b", FLIGHTS, lines), rule).collect())
+    assert [one for one in again if one[1] == "UA"] == [one for one in found if one[1] == "UA"]
 
 
 def test_a_fall_of_pressure_is_that_of_the_last_reading_with_a_value(
@@ -112,6 +121,11 @@ def test_a_fall_of_pressure_is_that_of_the_last_reading_with_a_value(
         ("JFK", "changed", "Critical", 300, "JFK: -10 an hour to 970.0"),
         ("JFK", "cleared", "Critical", 360, "JFK: 1 an hour to 971.0"),
     ]
+    fields = {one: getattr(FALLS, one) for one in ("keys", "event_time", "rate", "per", "message")}
+    drop, pressure = F.col("drop"), F.col("pressure")
+    severity = {"Major": drop < -3, "Critical": (drop < -3) & (pressure < 980)}
+    columns = Rule("pressure.falls", **fields, severity=severity)
+    assert told(transitions(batch(spark, tmp_path, WEATHER, lines), columns).collect()) == found
 
 
 @pytest.mark.parametrize(

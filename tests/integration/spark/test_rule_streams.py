@@ -24,6 +24,7 @@ from pyspark_pillion import Published
 from pyspark_pillion.rules import indications, raise_alerts, transitions
 from support.fake_deliverer import Answer, FakeDeliverer, HangUp, Seen
 from support.listening import listening
+from support.manual import DOCS, blocks
 from support.rule_streams import ROCKSDB, Arriving, collect, read_flights, run_to_end
 from support.running import listener, resources, running
 from support.spark import start_spark
@@ -132,11 +133,39 @@ def test_readings_that_are_left_out_are_counted(
     writer = found.writeStream.format("noop")
     query = run_to_end(writer, tmp_path / "checkpoint")
     seen = [one["observedMetrics"]["rules.readings"].asDict() for one in query.recentProgress]
-    assert seen[0] == {"readings": 4, "withoutKey": 1, "withoutTime": 1, "ahead": 1}
+    left_out = {"withoutKey": 1, "withoutTime": 1, "ahead": 1}
+    assert seen[0] == {"readings": 4, **left_out, "failed": 0, "failedRules": []}
     # A time in the future has not moved the watermark.
     assert seen[1]["readings"] == 1
     state = [one["stateOperators"][0]["numRowsDroppedByWatermark"] for one in query.recentProgress]
     assert sum(state) == 0
+
+
+def test_a_rule_with_columns_runs_on_and_counts_where_they_fail(
+    spark: SparkSession, arriving: Arriving, tmp_path: Path
+) -> None:
+    out = str(tmp_path / "out")
+
+    def run() -> list[tuple[int, int, list[str]]]:
+        """Readings of each micro-batch, those for which a condition fails, and of which rules."""
+        column = F.col("wind_gust")
+        severity = {"Critical": column > 60, "Minor": "1000 / (wind_gust - 45) > 100"}
+        rules = [gale(severity=severity, clear=column < 30), silent()]
+        writer = transitions(arriving.stream(spark), rules).writeStream.format("parquet")
+        query = run_to_end(writer.option("path", out), tmp_path / "checkpoint")
+        seen = [one["observedMetrics"]["rules.readings"] for one in query.recentProgress]
+        return [(one.readings, one.failed, one.failedRules) for one in seen if one.readings]
+
+    arriving.put(reading("JFK", hour, gust) for hour, gust in ((0, 45.0), (1, 61.0), (2, None)))
+    arriving.put([reading("JFK", 3, 45.0), reading("LGA", 3, 45.0)])
+    assert run() == [(3, 1, ["weather.gale"]), (2, 2, ["weather.gale"])]
+    arriving.put([reading("JFK", 4, 20.0)])
+    arriving.put([reading("JFK", 5, 20.0)])
+    assert run() == [(1, 0, []), (1, 0, [])]
+    assert told(spark.read.parquet(out).collect()) == [
+        ("weather.gale", "JFK", "raised", "Critical", 1),
+        ("weather.gale", "JFK", "cleared", "Critical", 4),
+    ]
 
 
 def test_a_watermark_of_the_streams_own_is_used(
@@ -207,6 +236,30 @@ def test_rules_are_edited_added_and_removed_on_one_checkpoint(
     rest = run(gale(name="new"))
     assert ("weather.gale", "JFK", "cleared", "Fatal/NonRecoverable", 8 - 1 / 60) in rest
     assert ("new", "JFK", "raised", "Minor", 9) not in rest
+
+
+def test_the_manuals_thresholds_from_a_table(
+    spark: SparkSession, arriving: Arriving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PILLION_URL", "http://127.0.0.1:9")
+    arriving.stream(spark).createOrReplaceTempView("weather")
+    limits = spark.createDataFrame([("JFK", 40.0), ("LGA", 60.0)], "origin string, max_gust double")
+    limits.createOrReplaceTempView("limits")
+    (program,) = (one for one in blocks(DOCS / "rules.md", "python") if "limits" in one)
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(program, "rules.md", "exec"), names)
+    assert isinstance(names["alerts"], DataStreamWriter)
+    # EWR has no threshold.
+    for hour, gust in ((1, 50.0), (2, 10.0), (3, 10.0)):
+        arriving.put(reading(origin, hour, gust) for origin in ("JFK", "LGA", "EWR"))
+    rows = collect(transitions(names["readings"], names["gale"]), tmp_path)
+    assert told(rows) == [
+        ("weather.gale", "JFK", "raised", "Minor", 1),
+        ("weather.gale", "JFK", "cleared", "Minor", 2),
+    ]
+    assert {row.text for row in rows} == {
+        f"JFK: gusts of {gust} mph, limit 40.0" for gust in (50.0, 10.0)
+    }
 
 
 # --------------------------------------------------------------------- a year of two inputs

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pillion_rules import CLEAR, Reading, Rule, RuleError, Transition, step
 from pillion_rules.names import levels
-from pyspark_pillion.rules import transitions
+from pyspark_pillion.rules import raise_alerts, transitions
+from support.fake_deliverer import FakeDeliverer
 from support.weather import RULES, weather_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -98,7 +99,12 @@ def test_several_rules_and_what_is_due_without_a_reading(spark: SparkSession) ->
 
 def test_rows_without_a_key_or_a_time_and_columns_of_another_case(spark: SparkSession) -> None:
     given = readings(spark, (None, 0, 50.0, 1.0), ("JFK", None, 50.0, 1.0), ("JFK", 2, 50.0, 1.0))
-    found = transitions(given.withColumnRenamed("origin", "ORIGIN"), GALE)
+    with pytest.warns(UserWarning, match="are left out") as warned:
+        found = transitions(given.withColumnRenamed("origin", "ORIGIN"), GALE)
+    assert [str(one.message) for one in warned] == [
+        "1 readings have not every key, and are left out; fill or filter them",
+        "1 readings have no time, and are left out; fill or filter them",
+    ]
     assert told(found) == [("weather.gale", "JFK", "raised", "Minor", 2)]
 
 
@@ -120,17 +126,149 @@ def test_text_that_is_no_utf8_stops_nothing(spark: SparkSession) -> None:
     assert [row.key for row in found.collect()] == [["LGA"]]
 
 
-def test_an_expression_that_ansi_refuses_is_null(spark: SparkSession) -> None:
-    rule = Rule(
-        "ratio",
-        keys=["origin"],
-        event_time="time_hour",
-        severity={"Major": "wind_gust / visib > 10 or cast(origin as int) > 3"},
+def rule_of(name: str, *conditions: str | Column) -> Rule:
+    severity = dict(zip(("Major", "Minor"), conditions, strict=False))
+    return Rule(name, keys=["origin"], event_time="time_hour", severity=severity)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: "wind_gust / visib > 10 or cast(origin as int) > 3",
+        lambda: (F.col("wind_gust") / F.col("visib") > 10) | (F.col("origin").cast("int") > 3),
+    ],
+    ids=["SQL", "Column"],
+)
+def test_a_condition_that_ansi_refuses_is_null_and_told(
+    spark: SparkSession, make: Callable[[], str | Column]
+) -> None:
+    given = readings(
+        spark,
+        *(("JFK", hour, gust, sight) for hour, gust, sight in ((0, 50.0, 0.0), (1, 50.0, 1.0))),
+        *(("LGA", hour, gust, sight) for hour, gust, sight in ((0, 5.0, 0.0), (1, None, 0.0))),
     )
-    given = readings(spark, ("JFK", 0, 50.0, 0.0), ("JFK", 1, 50.0, 1.0))
     before = spark.conf.get("spark.sql.ansi.enabled")
-    assert told(transitions(given, rule)) == [("ratio", "JFK", "raised", "Major", 1)]
+    with pytest.warns(
+        UserWarning,
+        match=r"^2 readings make a condition null though none of its columns is \(rules ratio\);",
+    ):
+        found = transitions(given, [rule_of("ratio", make()), rule_of("low", "visib < 0")])
+    assert told(found) == [("ratio", "JFK", "raised", "Major", 1)]
     assert spark.conf.get("spark.sql.ansi.enabled") == before == "true"
+
+
+def test_conditions_that_fail_are_told_by_reading_and_rule(spark: SparkSession) -> None:
+    given = readings(spark, *(("JFK", hour, 5.0, float(hour % 2)) for hour in range(4)))
+    of_frame = given["wind_gust"] / given["visib"] > 10
+    rules = [
+        rule_of("both", "origin > 3", "wind_gust / visib > 10"),
+        rule_of("column", F.ln(-given["wind_gust"]) > 1, of_frame),
+        *(
+            rule_of(f"on.purpose.{number}", text)
+            for number, text in enumerate(
+                [
+                    "try_divide(wind_gust, visib) > 10",
+                    "wind_gust / nullif(visib, 0) > 10",
+                    "try_cast(origin as int) > 3",
+                    "case when visib > 0 then wind_gust > 10 end",
+                    "if(visib > 0, wind_gust > 10, null)",
+                    "split(origin, 'F')[3] = 'K'",
+                ]
+            )
+        ),
+    ]
+    with pytest.warns(UserWarning, match=r"^4 readings make a condition null .*\(rules both\)"):
+        transitions(given, rules)
+    with pytest.warns(UserWarning, match=r"^4 readings make a condition null .*\(rules column\)"):
+        transitions(given, rules[1:])
+    assert transitions(given, rules[2:]).isEmpty()
+
+
+def test_with_until_the_counts_are_told_when_alerts_are_raised(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    given = readings(spark, ("JFK", 0, 50.0, 0.0), (None, 0, 50.0, 1.0))
+    with pytest.warns(UserWarning, match="readings") as warned:
+        raise_alerts(
+            *(given, rule_of("ratio", "wind_gust / visib > 10")),
+            source="nyc",
+            url=deliverer.url,
+            until=BEGIN + HOUR,
+        )
+    assert [str(one.message).split(",")[0] for one in warned] == [
+        "1 readings have not every key",
+        "1 readings make a condition null though none of its columns is (rules ratio); correct it",
+    ]
+
+
+def columns() -> list[tuple[Column, str]]:
+    """Columns, and what they are in SQL."""
+    gust, sight = F.col("wind_gust"), F.col("visib")
+    return [
+        (gust > 60, "wind_gust > 60"),
+        ((gust >= 1) & (gust < 50) | ~(sight <= 1), "wind_gust between 1 and 49 or not visib <= 1"),
+        (gust != 50, "wind_gust != 50"),
+        (gust.isNull() | sight.isNotNull(), "wind_gust is null or visib is not null"),
+        (gust.eqNullSafe(50), "wind_gust <=> 50"),
+        (F.col("origin").isin("JFK", "EWR"), "origin in ('JFK', 'EWR')"),
+        (F.col("origin").like("J%"), "origin like 'J%'"),
+        (F.col("origin").startswith("L"), "startswith(origin, 'L')"),
+        (F.abs(-gust) + gust * 2 - gust / 2 > 100, "2.5 * wind_gust > 100"),
+        (gust.cast("int") % 2 == 0, "cast(wind_gust as int) % 2 = 0"),
+        (F.when(gust > 60, sight > 1).otherwise(False), "if(wind_gust > 60, visib > 1, false)"),
+        (F.coalesce(gust, sight) > 1, "coalesce(wind_gust, visib) > 1"),
+        (F.hour("time_hour") > 20, "hour(time_hour) > 20"),
+        (F.expr("wind_gust > 40 and visib < 5"), "wind_gust > 40 and visib < 5"),
+        (F.lit(True), "true"),
+    ]
+
+
+def test_a_column_gives_what_its_sql_gives(spark: SparkSession) -> None:
+    values = [None, 0.5, 3.0, 50.0, 61.0]
+    given = readings(
+        spark,
+        *(
+            (origin, 5 * hour + minor, gust, sight)
+            for origin in ("JFK", "LGA")
+            for hour, gust in enumerate(values)
+            for minor, sight in enumerate(values)
+        ),
+    )
+    pairs = columns()
+    of_columns = [rule_of(f"r{number:02}", one) for number, (one, _) in enumerate(pairs)]
+    of_texts = [rule_of(f"r{number:02}", text) for number, (_, text) in enumerate(pairs)]
+    found = told(transitions(given, of_columns))
+    assert found == told(transitions(given, of_texts))
+    assert {row[0] for row in found} == {rule.name for rule in of_columns}
+    # A rule is the same one in the next run, whose DataFrame is another one.
+    runs = [
+        rule_of("r", one["wind_gust"] > 1) for one in (given, readings(spark, ("JFK", 0, 1.0, 1.0)))
+    ]
+    assert runs[0] == runs[1]
+    assert repr(runs[0]) == repr(runs[1])
+
+
+def test_thresholds_come_from_a_column_or_from_a_table(spark: SparkSession) -> None:
+    limits = spark.createDataFrame([("JFK", 40.0), ("LGA", 60.0)], "origin string, limit double")
+    given = readings(
+        spark,
+        *((origin, 0, 50.0, 49.0) for origin in ("JFK", "LGA", "EWR")),
+        *((origin, 1, 30.0, 49.0) for origin in ("JFK", "LGA", "EWR")),
+    ).join(F.broadcast(limits), "origin", "left")
+    rules = [
+        rule_of("text", "wind_gust > limit"),
+        rule_of("column", F.col("wind_gust") > F.col("limit")),
+        rule_of("of.frame", given["wind_gust"] > limits["limit"]),
+    ]
+    found = told(transitions(given, [*rules, rule_of("own", "wind_gust > visib")]))
+    # EWR has no threshold.
+    ones = [(name, "JFK") for name in ("column", "of.frame", "text")]
+    owns = [("own", place) for place in ("EWR", "JFK", "LGA")]
+    assert sorted(found) == sorted(
+        (name, place, kind, "Major", hour)
+        for name, place in (*ones, *owns)
+        for kind, hour in (("raised", 0), ("cleared", 1))
+    )
 
 
 def test_many_readings_of_one_key_give_what_one_step_gives(spark: SparkSession) -> None:
@@ -197,6 +335,63 @@ def test_a_condition_that_is_more_than_one_of_the_row_is_refused(
     assert said.startswith("rule r: severity Major: ")
     assert words in said
     assert len(said) < 2_000
+
+
+WRONG_COLUMNS: dict[str, tuple[Callable[[DataFrame], Column], str]] = {
+    "no condition": (lambda _: F.col("wind_gust"), "is double, and a condition is true or false"),
+    "no SQL": (lambda _: F.expr("wind_gust >"), "is no SQL"),
+    "no column": (lambda _: F.col("wind_gist") > 1, "did you mean wind_gust?"),
+    "of another frame": (
+        lambda given: given.withColumn("visib", F.lit(1.0))["visib"] > 1,
+        "visib",
+    ),
+    "a column that is gone": (
+        lambda given: given.select(F.col("wind_gust").alias("x"))["x"] > 1,
+        "'x' is no col",
+    ),
+    "chance": (lambda _: F.rand() > 0.5, "the function 'rand' is not allowed"),
+    "the clock": (lambda _: F.current_timestamp() > F.col("time_hour"), "'current_timestamp' is"),
+    "today in SQL": (lambda _: F.expr("time_hour > date'today'"), "depends on the clock"),
+    "an aggregate": (lambda _: F.sum(F.col("wind_gust")) > 1, "the function 'sum' is not allowed"),
+    "a window": (
+        lambda _: F.sum(F.col("wind_gust")).over(Window.partitionBy("origin")) > 1,
+        "is more than an expression of the row",
+    ),
+    "a function of one's own": (
+        lambda _: F.udf(lambda gust: gust > 1, "boolean")(F.col("wind_gust")),
+        "is more than an expression",
+    ),
+    "a subquery": (
+        lambda given: given.select(F.max(F.col("wind_gust"))).scalar() > 1,
+        "is more than an express",
+    ),
+    "a subquery in SQL": (lambda _: F.expr("exists(select 1)"), "is more than an expression"),
+    "all columns": (lambda _: F.col("*"), "'*' is more than an expression of the row"),
+    "a name": (
+        lambda _: (F.col("wind_gust") > 1).alias("x"),
+        "is more than an expression of the row",
+    ),
+    "a lambda": (
+        lambda _: F.exists(F.array(F.col("wind_gust")), lambda one: one > 1),
+        "'exists' is not allowed",
+    ),
+    "other columns": (lambda given: given.colRegex("`vis.*`") > 1, "is more than an expression"),
+    "too much": (
+        lambda _: F.col("visib").isin(*range(1_001)),
+        "it has more than 1,000 parts",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_COLUMNS)
+def test_a_column_that_is_more_than_a_condition_of_the_row_is_refused(
+    spark: SparkSession, name: str
+) -> None:
+    given = readings(spark, ("JFK", 0, 1.0, 1.0))
+    make, words = WRONG_COLUMNS[name]
+    said = refused(given, [rule_of("r", make(given))])
+    assert said.startswith("rule r: severity Major: ")
+    assert words in said
 
 
 def test_all_problems_are_told_at_once(spark: SparkSession) -> None:

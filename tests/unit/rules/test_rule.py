@@ -1,6 +1,8 @@
 """A rule is checked when it is made; its schema, its files and its sentences."""
 
+import dataclasses
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from pillion_rules import Rule, RuleError, schema
 from pillion_rules.durations import LONGEST, duration_text, parse_duration, parse_time, time_text
 from pillion_rules.explain import explain
-from pillion_rules.fields import declared
+from pillion_rules.fields import ColumnText, declared
 
 GALE: dict[str, Any] = {
     "name": "weather.gale",
@@ -119,6 +121,61 @@ def test_defaults() -> None:
     assert silent.silent_level == 5
     assert rule.durations.max_age == parse_duration("1 day 1 minute")
     assert rule.keys == ("origin",)
+
+
+# ---------------------------------------------------------------------- Columns
+
+
+class Column:
+    """As that of pyspark: compared, it is another one, which is neither true nor false."""
+
+    __module__ = "pyspark.sql.classic.column"
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"Column<'{self.text}'>"
+
+    def __eq__(self, other: object) -> Any:
+        return Column("=")
+
+    def __bool__(self) -> bool:
+        raise ValueError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_condition_that_is_a_column_counts_by_its_text() -> None:
+    def made(limit: int) -> Rule:
+        severity = {"Critical": Column(f">(a, {limit})"), "Minor": "a > 4"}
+        return Rule(**GALE | {"severity": severity}, clear=Column("<(a, 3)"))
+
+    rule = made(6)
+    assert rule == made(6) != made(7)
+    assert repr(rule) == repr(made(6)) != repr(made(7))
+    sentences = explain(rule)
+    assert "The severity is Critical when Column<'>(a, 6)'>." in sentences
+    assert "It is cleared at the first reading at which Column<'<(a, 3)'>." in sentences
+    assert isinstance(dataclasses.replace(rule, hold="1 hour").clear, ColumnText)
+    # Executors have the texts.
+    there = pickle.loads(pickle.dumps(rule))
+    assert (there, repr(there), type(there.clear)) == (rule, repr(rule), str)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"severity": Column("a")}, "severity: \"Column<'a'>\" is no severity of CIM"),
+        ({"severity": {"Major": Column("x" * 10_000)}}, "Major: has 10,010 characters; use 10,000"),
+        (WINDOW | {"measure": {"n": Column("a")}}, "measure: 'n': Column<'a'> is no expression"),
+        ({"hold": Column("a")}, "hold: Column<'a'> is no duration"),
+    ],
+)
+def test_a_column_is_refused_elsewhere(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(RuleError) as raised:
+        Rule(**GALE | change)
+    assert text in str(raised.value)
 
 
 # ---------------------------------------------------------------------- durations
