@@ -301,8 +301,8 @@ def test_the_text_of_an_error_is_bounded(tmp_path: Path) -> None:
             {"protocol": "Webhook", "webhook": {"template": '{"a": "${sverity}"}'}},
             "Write a property, which begins with a capital, or one of action, apiKey, class, "
             "correlation, discardAttempts, discardDestination, discardDetail, discardReason, ends, "
-            "filterName, identifier, properties, sequenceContext, sequenceNumber, service, severity, source, "
-            "time; ${$} is a dollar sign.",
+            "filterName, identifier, properties, sequenceContext, sequenceNumber, service, "
+            "severity, source, time; ${$} is a dollar sign.",
         ),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_condition_that_is_a_column_counts_by_its_text() -> None:
     assert repr(rule) == repr(made(6)) != repr(made(7))
     sentences = explain(rule)
     assert "The severity is Critical when Column<'>(a, 6)'>." in sentences
-    assert "It is cleared at the first reading at which Column<'<(a, 3)'>." in sentences
+    assert "It is cleared at the first reading for which Column<'<(a, 3)'>." in sentences
     assert isinstance(dataclasses.replace(rule, hold="1 hour").clear, ColumnText)
     # Executors have the texts.
     there = pickle.loads(pickle.dumps(rule))
