@@ -24,9 +24,9 @@ from pillion_rules.templates import BUILT_IN
 from pyspark_pillion.conditions import ConditionError, Conditions, without_ansi
 from pyspark_pillion.measuring import measures_of
 
-#: The columns: a JSON array of the group's name and the values of its keys; the event time, as a
-#: timestamp; the level by each rule; and the texts and numbers of the group.
-PLACE, TIME, LEVELS, TEXTS, NUMBERS = "place", "time", "levels", "texts", "numbers"
+#: The columns: a JSON array of the group's name and the values of its keys; the event time in
+#: microseconds since 1970; the level by each rule; and the texts and numbers of the group.
+PLACE, AT, LEVELS, TEXTS, NUMBERS = "place", "at", "levels", "texts", "numbers"
 #: The name of the first rule with a condition that is null though none of its columns is.
 FAILED = "failed"
 #: The earliest event time of the row: with several, no watermark passes a later one too early.
@@ -38,6 +38,10 @@ _TIME_BOUNDS = (
     datetime.datetime(9998, 1, 1, tzinfo=datetime.UTC),
 )
 _BUILT_IN = frozenset(BUILT_IN)
+
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class Place(NamedTuple):
@@ -152,6 +156,11 @@ def _texts_of(rules: Iterable[Rule], own: Collection[str]) -> list[str]:
     return sorted(name for name in names if name not in _BUILT_IN or name in own)
 
 
+def micros_of(time: datetime.datetime) -> int:
+    """Return a time with a zone in microseconds since 1970."""
+    return (time - EPOCH) // MICROSECOND
+
+
 def has_place() -> Column:
     """Whether none of the keys of a judged reading is null."""
     return F.col(PLACE).isNotNull()
@@ -159,8 +168,8 @@ def has_place() -> Column:
 
 def has_time() -> Column:
     """Whether a judged reading has a time, within what Python's times hold."""
-    first, end = _TIME_BOUNDS
-    return F.coalesce((F.col(TIME) >= first) & (F.col(TIME) < end), F.lit(False))
+    first, end = map(micros_of, _TIME_BOUNDS)
+    return F.coalesce((F.col(AT) >= first) & (F.col(AT) < end), F.lit(False))
 
 
 def _place(
@@ -178,7 +187,7 @@ def _place(
         is_whole = is_whole & key.isNotNull()
     return F.struct(
         F.when(is_whole, F.to_json(F.array(F.lit(name), *keys))).alias(PLACE),
-        _moment(conditions, rules[0].event_time).alias(TIME),
+        F.unix_micros(_moment(conditions, rules[0].event_time)).alias(AT),
         F.array(*of_rules).cast("array<int>").alias(LEVELS),
         F.array(*(F.make_valid_utf8(_column(text).cast("string")) for text in texts))
         .cast("array<string>")

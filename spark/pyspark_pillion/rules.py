@@ -15,10 +15,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pillion_rules import Reason, Rule, RuleError
 from pillion_rules.errors import nearest, shown
 from pyspark_pillion.alerts import alert_properties, by_rule, identity
-from pyspark_pillion.judging import FAILED, MARK, TIME, Judged, has_place, has_time, judged
+from pyspark_pillion.judging import AT, FAILED, MARK, Judged, has_place, has_time, judged, micros_of
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
-from pyspark_pillion.stepping import micros_of, over_batch, over_stream
+from pyspark_pillion.stepping import over_batch, over_stream
 
 __all__ = ["Rule", "indications", "raise_alerts", "transitions"]
 
@@ -157,7 +157,7 @@ def _transitions(
         return over_stream(Judged(rows, groups))
     is_kept = has_place() & has_time()
     if until is None:
-        last = F.max(F.when(is_kept, F.unix_micros(TIME))).alias("last")
+        last = F.max(F.when(is_kept, F.col(AT))).alias("last")
         (counts,) = rows.agg(last, *_counts()).collect()
         _warn(counts.asDict(), stacklevel=4)
         end = counts["last"] or 0
@@ -284,9 +284,7 @@ def _watermark_problems(readings: DataFrame, rules: Sequence[Rule]) -> Iterable[
 def _with_watermark(found: DataFrame, rules: Sequence[Rule], metric: str) -> DataFrame:
     has_own = _WATERMARK in found.schema[MARK].metadata
     ahead = max(rule.durations.ahead for rule in rules)
-    is_ahead = (
-        F.lit(False) if has_own else F.col(TIME) > F.current_timestamp() + _interval(F.lit(ahead))
-    )
+    is_ahead = F.lit(False) if has_own else F.col(AT) > F.unix_micros(F.current_timestamp()) + ahead
     is_ahead = has_time() & is_ahead
     seen = found.observe(
         metric,

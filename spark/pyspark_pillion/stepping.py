@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -18,11 +17,13 @@ from pillion_rules.durations import HOUR
 from pillion_rules.machine import MOST_PENDING
 from pillion_rules.measures import Numbers
 from pyspark_pillion.judging import (
+    AT,
+    EPOCH,
     LEVELS,
+    MICROSECOND,
     NUMBERS,
     PLACE,
     TEXTS,
-    TIME,
     Group,
     Groups,
     Judged,
@@ -55,21 +56,18 @@ SCHEMA = T.StructType(
     ]
 )
 _ARROW = pa.schema([(name, of_arrow) for name, (_, of_arrow) in _COLUMNS.items()])
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
 #: Microseconds of a millisecond, in which Spark has watermarks and timers.
 _MILLISECOND = 1_000
 #: Readings of one key that are taken at a time; two parts wait in a state.
 _PART = MOST_PENDING // 2
 #: While an alert is raised, its key is looked at so often by event time: its rule may be removed.
 _LOOK = HOUR
-_AT = "at"
 
 #: Place, event time in microseconds, level by each rule, texts of the messages, and numbers.
 _Row: TypeAlias = tuple[
     str, int, Sequence[int | None], Sequence[str | None], Sequence[float | None]
 ]
-_ROW = (PLACE, _AT, LEVELS, TEXTS, NUMBERS)
+_ROW = (PLACE, AT, LEVELS, TEXTS, NUMBERS)
 _REMOVED = Group((), (), {}, {})
 
 
@@ -103,7 +101,7 @@ class RuleGroups:
 
 def over_batch(judged: Judged, *, until: int) -> DataFrame:
     """Return the transitions of a batch up to ``until``."""
-    rows, groups = judged.rows.withColumn(_AT, F.unix_micros(TIME)).select(*_ROW), judged.groups
+    rows, groups = judged.rows.select(*_ROW), judged.groups
 
     def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = batch_transitions(RuleGroups(groups), _rows(batches), until=until)
@@ -111,7 +109,7 @@ def over_batch(judged: Judged, *, until: int) -> DataFrame:
             yield pa.RecordBatch.from_pylist([_values(one) for one in part], schema=_ARROW)
 
     # In a partition the rows of a key are beside each other, and none is held but the present part.
-    together = rows.repartition(PLACE).sortWithinPartitions(PLACE, _AT)
+    together = rows.repartition(PLACE).sortWithinPartitions(PLACE, AT)
     return together.mapInArrow(stepped, SCHEMA)
 
 
@@ -142,8 +140,7 @@ def batch_transitions(
 
 def over_stream(judged: Judged) -> DataFrame:
     """Return the transitions of a stream, whose column ``mark`` has a watermark."""
-    rows = judged.rows.withColumn(_AT, F.unix_micros(TIME))
-    return rows.groupBy(PLACE).transformWithState(
+    return judged.rows.groupBy(PLACE).transformWithState(
         statefulProcessor=Processor(judged.groups),
         outputStructType=SCHEMA,
         outputMode="Append",
@@ -260,9 +257,4 @@ def _values(one: Transition) -> Mapping[str, Any]:
 
 
 def _time(micros: int) -> datetime.datetime:
-    return EPOCH + micros * _MICROSECOND
-
-
-def micros_of(time: datetime.datetime) -> int:
-    """Return a time with a zone in microseconds since 1970."""
-    return (time - EPOCH) // _MICROSECOND
+    return EPOCH + micros * MICROSECOND
