@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pillion_rules.machine import MOST_PENDING, rank, removed, step, used_texts
+from pillion_rules.maintenance import KeyedWindows, MaintenanceWindow
 from pillion_rules.rule import Rule
 from pillion_rules.state import NEVER, opened, sealed
 from pillion_rules.templates import LONGEST_VALUE
@@ -50,7 +51,8 @@ class _Kept:
     """What one rule keeps."""
 
     state: bytes
-    #: Of the rule that has made it: an edited one may have something due earlier.
+    #: Of the rule and the maintenance windows that have made it: others may have something due
+    #: earlier.
     fingerprint: int
     due: int
     is_raised: bool
@@ -130,8 +132,14 @@ class _KeyState:
 class RuleSet:
     """Rules with the same keys."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = [(rule, zlib.crc32(repr(rule).encode())) for rule in rules]
+    def __init__(
+        self, rules: Sequence[Rule], maintenance: Iterable[MaintenanceWindow] = ()
+    ) -> None:
+        self._maintenance = KeyedWindows(maintenance, rules[0].keys if rules else ())
+        self._rules = [
+            (rule, zlib.crc32(repr(rule).encode(), self._maintenance.fingerprint(rule.name)))
+            for rule in rules
+        ]
         self._names = [rule.name for rule in rules]
         self._columns = [sorted(rule.columns) for rule in rules]
 
@@ -173,6 +181,7 @@ class RuleSet:
                 ),
                 watermark=through,
                 done=done,
+                maintenance=self._maintenance.of(rule.name, key),
             )
             found += made.transitions
             if made.state is not None and made.due is not None:

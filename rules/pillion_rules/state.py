@@ -10,6 +10,9 @@ from pillion_rules.transitions import Reading
 
 #: The first byte of a state.
 VERSION = 1
+#: That of a rule's state whose alert has another level than the one told last: an earlier Pillion
+#: would tell nothing of it.
+HIDING = 2
 #: Bytes of the CRC-32.
 _CHECKSUM = 4
 #: Before every event time.
@@ -36,10 +39,17 @@ class Alert:
     count: int
     raised_at: int
     raised_level: int
-    #: Time of its last transition.
+    #: Time of its last transition, also of one in a maintenance window.
     told: int
     #: Since when readings are clear; None: they are not.
     clear_since: int | None = None
+    #: The level that was told last; 0: nothing was told of this alert.
+    told_level: int = 0
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether a maintenance window hides what the alert is."""
+        return self.told_level != self.level
 
 
 @dataclass(slots=True)
@@ -63,34 +73,36 @@ def state_bytes(state: State) -> bytes | None:
     """None for a state without content."""
     if state.is_empty:
         return None
+    is_hidden = state.alert is not None and state.alert.is_hidden
     document = [
         state.done,
         state.last,
         astuple(state.waiting) if state.waiting else None,
-        astuple(state.alert) if state.alert else None,
+        astuple(state.alert)[: None if is_hidden else -1] if state.alert else None,
         state.values,
         [[one.at, one.level, dict(one.values)] for one in state.pending.values()],
     ]
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     # A value may have half of a surrogate pair.
-    return sealed(text.encode("utf-8", "surrogatepass"))
+    content = text.encode("utf-8", "surrogatepass")
+    return sealed(content, version=HIDING if is_hidden else VERSION)
 
 
-def sealed(content: bytes) -> bytes:
+def sealed(content: bytes, *, version: int = VERSION) -> bytes:
     """The bytes of a state: the version, a checksum, and its content."""
-    return bytes([VERSION]) + zlib.crc32(content).to_bytes(_CHECKSUM) + content
+    return bytes([version]) + zlib.crc32(content).to_bytes(_CHECKSUM) + content
 
 
-def opened(state: bytes, *, of: str) -> bytes:
+def opened(state: bytes, *, of: str, newest: int = VERSION) -> bytes:
     """The inverse of :func:`sealed`. Raises StateError for a later version, and a damaged state."""
     version = state[0] if state else 0
-    if version > VERSION:
+    if version > newest:
         raise StateError(
             f"this state of {of} has version {version}, and this Pillion reads versions up to "
-            f"{VERSION}; run the version that wrote it, or a later one"
+            f"{newest}; run the version that wrote it, or a later one"
         )
     content = state[1 + _CHECKSUM :]
-    if state != sealed(content):
+    if not version or state != sealed(content, version=version):
         raise damaged(of)
     return content
 
@@ -103,7 +115,7 @@ def state_of(content: bytes | None) -> State:
     """The inverse of :func:`state_bytes`. Raises StateError."""
     if content is None:
         return State()
-    body = opened(content, of="a rule")
+    body = opened(content, of="a rule", newest=HIDING)
     try:
         return _state(*json.loads(body.decode("utf-8", "surrogatepass")))
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -122,7 +134,14 @@ def _state(
         done=int(done),
         last=last,
         waiting=Waiting(*waiting) if waiting else None,
-        alert=Alert(*alert) if alert else None,
+        alert=_alert(*alert) if alert else None,
         values=dict(values),
         pending={at: Reading(at, level, given) for at, level, given in pending},
     )
+
+
+def _alert(level: int, *others: Any) -> Alert:
+    found = Alert(level, *others)
+    if len(others) < len(astuple(found)) - 1:
+        found.told_level = level
+    return found

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pillion_rules import Reason, Rule, RuleError
 from pyspark_pillion.alerts import alert_properties, by_rule, identity
 from pyspark_pillion.judging import TIME, built_in_columns, has_place, has_time, judged
+from pyspark_pillion.maintenance import collected, table_problems
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
 from pyspark_pillion.stepping import micros_of, over_batch, over_stream
@@ -31,7 +32,11 @@ _SECOND = 1_000_000
 
 
 def transitions(
-    readings: DataFrame, rules: Rule | Iterable[Rule], *, until: datetime.datetime | None = None
+    readings: DataFrame,
+    rules: Rule | Iterable[Rule],
+    *,
+    until: datetime.datetime | None = None,
+    maintenance: DataFrame | None = None,
 ) -> DataFrame:
     """Return what the rules make of readings: a row for each transition. Nothing is sent.
 
@@ -47,9 +52,14 @@ def transitions(
     it gets the longest ``watermark`` of the rules, and readings that are further before the clock
     than ``ahead`` are left out. ``rules.readings`` of the progress counts those left out.
 
-    Raises RuleError with every problem of the rules, before a job starts.
+    ``maintenance`` is a table of windows in which nothing is told but the clear of an alert that
+    was told; what still is raised at the end of a window is raised then. Its columns are ``start``
+    and ``end``, the first time after the window; and ``rule`` and keys of rules, where null stands
+    for all. It is read here, once.
+
+    Raises RuleError with every problem of the rules, before the readings are read.
     """
-    return _transitions(readings, _listed(rules), until)
+    return _transitions(readings, _listed(rules), until, maintenance)
 
 
 def indications(found: DataFrame, rules: Rule | Iterable[Rule], *, source: str) -> DataFrame:
@@ -71,6 +81,7 @@ def raise_alerts(
     url: str | None = None,
     options: Mapping[str, str] | None = None,
     until: datetime.datetime | None = None,
+    maintenance: DataFrame | None = None,
     replay: bool = False,
 ) -> Published | DataStreamWriter | None:
     """Publish the transitions of readings as indications; see :func:`transitions`.
@@ -85,7 +96,7 @@ def raise_alerts(
     Raises RuleError and ConfigurationError, before a job starts.
     """
     given = _listed(rules)
-    found = _transitions(readings, given, until)
+    found = _transitions(readings, given, until, maintenance)
     send = functools.partial(
         publish,
         source=source,
@@ -114,21 +125,31 @@ def _listed(rules: Rule | Iterable[Rule]) -> list[Rule]:
 
 
 def _transitions(
-    readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime | None
+    readings: DataFrame,
+    rules: Sequence[Rule],
+    until: datetime.datetime | None,
+    maintenance: DataFrame | None,
 ) -> DataFrame:
-    _check(readings, rules, until)
-    found = judged(readings, rules)
+    _check(readings, rules, until, maintenance)
+    found, own = judged(readings, rules), built_in_columns(readings)
+    windows = [] if maintenance is None else collected(maintenance, rules)
     if readings.isStreaming:
-        return over_stream(_with_watermark(found, rules), rules, own=built_in_columns(readings))
+        with_watermark = _with_watermark(found, rules)
+        return over_stream(with_watermark, rules, own=own, maintenance=windows)
     last = None if until is None else micros_of(until)
     kept = found.where(has_place() & has_time())
-    return over_batch(kept, rules, own=built_in_columns(readings), until=last)
+    return over_batch(kept, rules, own=own, until=last, maintenance=windows)
 
 
 # -------------------------------------------------------------------------- checks
 
 
-def _check(readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime | None) -> None:
+def _check(
+    readings: DataFrame,
+    rules: Sequence[Rule],
+    until: datetime.datetime | None,
+    maintenance: DataFrame | None,
+) -> None:
     problems = [*_rule_problems(rules)]
     if find_spec("pandas") is None:
         problems.append("rules: Spark needs pandas for them; pip install 'pillion[spark-rules]'")
@@ -138,6 +159,8 @@ def _check(readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime 
         problems += _stream_problems(readings, rules, until)
     elif until is not None and until.tzinfo is None:
         problems.append(f"until: {until} has no time zone; use datetime(…, tzinfo=UTC)")
+    if maintenance is not None and hasattr(readings, "_jdf"):
+        problems += table_problems(maintenance, readings, rules)
     if problems:
         raise RuleError(problems)
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from pillion_rules import JudgedReading, Rule, RuleSet, Transition
+from pillion_rules import JudgedReading, MaintenanceWindow, Rule, RuleSet, Transition
 from pillion_rules.durations import HOUR
 from pillion_rules.machine import MOST_PENDING
 from pyspark_pillion.judging import LEVELS, PLACE, TEXTS, TIME, Place, grouped, texts_of
@@ -61,9 +61,14 @@ _Judged: TypeAlias = tuple[str, int, Sequence[int | None], Sequence[str | None]]
 class RuleGroups:
     """The rules of all groups; ``own`` as in :func:`texts_of`."""
 
-    def __init__(self, rules: Iterable[Rule], own: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        own: Collection[str] = (),
+        maintenance: Sequence[MaintenanceWindow] = (),
+    ) -> None:
         groups = grouped(rules)
-        self._sets = {name: RuleSet(together) for name, together in groups.items()}
+        self._sets = {name: RuleSet(together, maintenance) for name, together in groups.items()}
         self._texts = {name: texts_of(together, own) for name, together in groups.items()}
 
     def of(self, group: str) -> RuleSet:
@@ -81,7 +86,12 @@ class RuleGroups:
 
 
 def over_batch(
-    judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str], until: int | None
+    judged: DataFrame,
+    rules: Sequence[Rule],
+    *,
+    own: Collection[str],
+    until: int | None,
+    maintenance: Sequence[MaintenanceWindow] = (),
 ) -> DataFrame:
     """Return the transitions of a batch up to ``until``; None: the last reading's time."""
     rows = judged.select(PLACE, F.unix_micros(TIME).alias(_AT), LEVELS, TEXTS)
@@ -91,7 +101,8 @@ def over_batch(
     end = until
 
     def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = batch_transitions(RuleGroups(rules, own), _rows(batches), until=end)
+        groups = RuleGroups(rules, own, maintenance)
+        found = batch_transitions(groups, _rows(batches), until=end)
         while part := list(islice(found, _PART)):
             yield pa.RecordBatch.from_pylist([_values(one) for one in part], schema=_ARROW)
 
@@ -125,11 +136,17 @@ def batch_transitions(
 # -------------------------------------------------------------------------- over a stream
 
 
-def over_stream(judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str]) -> DataFrame:
+def over_stream(
+    judged: DataFrame,
+    rules: Sequence[Rule],
+    *,
+    own: Collection[str],
+    maintenance: Sequence[MaintenanceWindow] = (),
+) -> DataFrame:
     """Return the transitions of a stream, whose column ``time`` has a watermark."""
     rows = judged.withColumn(_AT, F.unix_micros(TIME))
     return rows.groupBy(PLACE).transformWithState(
-        statefulProcessor=Processor(rules, own),
+        statefulProcessor=Processor(rules, own, maintenance),
         outputStructType=SCHEMA,
         outputMode="Append",
         timeMode="EventTime",
@@ -139,8 +156,13 @@ def over_stream(judged: DataFrame, rules: Sequence[Rule], *, own: Collection[str
 class Processor(StatefulProcessor):
     """One key's state is that of its rules, and the time of its one timer."""
 
-    def __init__(self, rules: Sequence[Rule], own: Collection[str]) -> None:
-        self._given = tuple(rules), own
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        own: Collection[str],
+        maintenance: Sequence[MaintenanceWindow] = (),
+    ) -> None:
+        self._given = tuple(rules), own, maintenance
         self._late = 0
 
     def init(self, handle: Any) -> None:
