@@ -1,8 +1,9 @@
 """The step function: from the readings of one key to the transitions of one rule.
 
 Everything is decided by event time. At each time readings go before what is due at it, and what is
-due goes in the order clear or raise, repeat, forget, end of a maintenance window. So the transitions do not depend on how the
-readings were cut into steps, nor on their order between two watermarks.
+due goes in the order clear or raise, repeat, forget, end of a maintenance window. So the
+transitions do not depend on how the readings were cut into steps, nor on their order between two
+watermarks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """A table of maintenance windows: checked, and collected once."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -23,9 +23,6 @@ def table_problems(
     maintenance: DataFrame, readings: DataFrame, rules: Sequence[Rule]
 ) -> Iterator[str]:
     """What is wrong with the columns of a table; its rows are not read."""
-    if not isinstance(maintenance, DataFrame):
-        yield f"maintenance: {shown(maintenance)} is no DataFrame; give a table of windows"
-        return
     if maintenance.isStreaming:
         yield "maintenance: is a stream; read a table with spark.read"
         return
@@ -41,6 +38,12 @@ def table_problems(
     kind = types.pop(_RULE, None)
     if kind is not None and not isinstance(kind, T.StringType):
         yield f"maintenance: {_RULE} is {kind.simpleString()}; give names of rules, or null"
+    yield from _key_problems(types, readings, rules)
+
+
+def _key_problems(
+    types: Mapping[str, T.DataType], readings: DataFrame, rules: Sequence[Rule]
+) -> Iterator[str]:
     keys = sorted({name.lower() for rule in rules for name in rule.keys})
     of_readings = {field.name.lower(): field.dataType for field in readings.schema}
     for name, kind in types.items():
