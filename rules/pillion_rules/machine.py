@@ -243,8 +243,8 @@ class _Machine:
         if alert.clear_since is not None:
             yield alert.clear_since + self._times.keep, _Due.CLEAR
         if alert.is_hidden:
-            # The windows of now: the one that hid it may be gone.
-            yield outside(self._maintenance, max(alert.told, self.state.done)), _Due.TELL
+            # By the windows of now: the one that hid it may be gone.
+            yield outside(self._maintenance, alert.told), _Due.TELL
         elif self._times.repeat is not None:
             yield alert.told + self._times.repeat, _Due.REPEAT
 
