@@ -6,6 +6,7 @@ transitions of one rule.
 
 from pillion_rules.errors import PillionRulesError, RuleError, StateError
 from pillion_rules.machine import Step, removed, step
+from pillion_rules.maintenance import MaintenanceWindow
 from pillion_rules.rule import Rule, schema
 from pillion_rules.rule_set import JudgedReading, KeyStep, RuleSet
 from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind
@@ -14,6 +15,7 @@ __all__ = [
     "CLEAR",
     "JudgedReading",
     "KeyStep",
+    "MaintenanceWindow",
     "PillionRulesError",
     "Reading",
     "Reason",

@@ -9,6 +9,7 @@ from pillion_rules.durations import duration_text, parse_duration, parse_time, t
 from pillion_rules.errors import RuleError, nearest, shown
 from pillion_rules.files import entries_of
 from pillion_rules.machine import step
+from pillion_rules.maintenance import Span, joined
 from pillion_rules.names import levels
 from pillion_rules.rule import Rule
 from pillion_rules.state import NEVER
@@ -29,9 +30,11 @@ _CASE_FIELDS = (
     "every",
     "levels",
     "until",
+    "maintenance",
     "late",
     "expect",
 )
+_WINDOW_FIELDS = ("start", "end")
 _EXPECT_FIELDS = ("transition", "at", "level", "since", "count", "text", "reason")
 #: The levels of readings, besides severities. Both null and an empty text are no level.
 _OTHER_LEVELS: Mapping[str, int | None] = {"clear": CLEAR, "null": None, "": None, "~": None}
@@ -59,6 +62,8 @@ class Case:
     #: In the order of arrival.
     readings: tuple[Reading, ...]
     until: int
+    #: Windows in order, without overlaps.
+    maintenance: Sequence[Span]
     #: Readings that must be late.
     late: int
     expect: tuple[Expected, ...]
@@ -90,16 +95,19 @@ def transitions_of(case: Case) -> list[Transition]:
 
 def _run(case: Case) -> tuple[list[Transition], int]:
     found: list[Transition] = []
+    windows = [case.maintenance] if case.maintenance else []
     state, newest, late = None, NEVER, 0
     for reading in case.readings:
         # A job takes a batch with the watermark of the batches before it.
         watermark = NEVER if newest == NEVER else newest - case.rule.durations.watermark
-        made = step(case.rule, case.key, state, [reading], watermark=watermark)
+        made = step(
+            *(case.rule, case.key, state, [reading]), watermark=watermark, maintenance=windows
+        )
         state, late = made.state, late + made.late
         found += made.transitions
         newest = max(newest, reading.at)
-    found += step(case.rule, case.key, state, (), watermark=case.until).transitions
-    return found, late
+    last = step(case.rule, case.key, state, (), watermark=case.until, maintenance=windows)
+    return [*found, *last.transitions], late
 
 
 def _compare(case: Case, found: list[Transition]) -> Iterator[Difference]:
@@ -186,6 +194,7 @@ class _Reader:
             start=self._start,
             readings=readings,
             until=last if until is None else self._time(until, "until"),
+            maintenance=joined(self._windows()),
             late=_number(self._entry.get("late", "0"), "late"),
             expect=tuple(self._expected()),
         )
@@ -233,6 +242,18 @@ class _Reader:
                 raise RuleError([f"{where}: {name}: {shown(text)} is no text; write one value"])
         level = _level(found.get("level", ""), f"{where}: level")
         return Reading(self._time(found["at"], f"{where}: at"), level, values)
+
+    def _windows(self) -> Iterator[Span]:
+        for number, entry in enumerate(_list(self._entry.get("maintenance", []), "maintenance"), 1):
+            where = f"maintenance {number}"
+            found = _object(entry, where, _WINDOW_FIELDS)
+            for name in _WINDOW_FIELDS:
+                if name not in found:
+                    raise RuleError([f"{where}: {name} is missing; add it"])
+            start, end = (self._time(found[name], f"{where}: {name}") for name in _WINDOW_FIELDS)
+            if start >= end:
+                raise RuleError([f"{where}: start is not before end; correct one of them"])
+            yield start, end
 
     def _expected(self) -> Iterator[Expected]:
         if "expect" not in self._entry:

@@ -1,15 +1,17 @@
 """The step function: from the readings of one key to the transitions of one rule.
 
 Everything is decided by event time. At each time readings go before what is due at it, and what is
-due goes in the order clear or raise, repeat, forget. So the transitions do not depend on how the
-readings were cut into steps, nor on their order between two watermarks.
+due goes in the order clear or raise, repeat, forget, end of a maintenance window. So the
+transitions do not depend on how the readings were cut into steps, nor on their order between two
+watermarks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from pillion_rules.durations import time_text
+from pillion_rules.maintenance import Windows, outside
 from pillion_rules.names import level_names
 from pillion_rules.rule import Rule
 from pillion_rules.state import NEVER, Alert, State, Waiting, state_bytes, state_of
@@ -50,18 +52,20 @@ def step(
     watermark: int,
     done: int | None = None,
     clock: int | None = None,
+    maintenance: Windows = (),
 ) -> Step:
     """Take ``readings``, then everything up to ``watermark``.
 
     A reading at ``watermark`` or before it is late. A caller that takes readings behind the
     watermark gives ``done``, the time up to which the key was evaluated: only readings at this time
     or before it are late. ``clock`` is the present time, given only while the whole input is idle:
-    only rules with ``silent`` use it. Raises StateError.
+    only rules with ``silent`` use it. In ``maintenance`` windows nothing is told but the clear of
+    an alert that was told; what an alert is at their end is told then. Raises StateError.
     """
     before = state_of(state)
     if done is not None:
         before.done = max(before.done, done)
-    machine = _Machine(rule, tuple(key), before)
+    machine = _Machine(rule, tuple(key), before, maintenance)
     late = machine.accept(readings, after=watermark if done is None else before.done)
     early = machine.make_room()
     machine.advance(watermark)
@@ -85,7 +89,7 @@ def removed(
     which the key was evaluated, if the state is older. Raises StateError."""
     found = state_of(state)
     alert = found.alert
-    if alert is None:
+    if alert is None or not alert.told_level:
         return ()
     return (
         _transition(
@@ -107,15 +111,20 @@ class _Due(IntEnum):
     CLEAR = 1
     REPEAT = 2
     FORGET = 3
+    #: What a maintenance window has hidden is told.
+    TELL = 4
 
 
 class _Machine:
-    def __init__(self, rule: Rule, key: tuple[str, ...], state: State) -> None:
+    def __init__(
+        self, rule: Rule, key: tuple[str, ...], state: State, maintenance: Windows
+    ) -> None:
         self.state = state
         self.found: list[Transition] = []
         self._rule = rule
         self._times = rule.durations
         self._key = key
+        self._maintenance = maintenance
         if rule.is_silent:
             # An earlier version of the rule had conditions.
             state.waiting = None
@@ -219,10 +228,7 @@ class _Machine:
         state, times = self.state, self._times
         found: list[tuple[int, _Due]] = []
         if state.alert is not None:
-            if state.alert.clear_since is not None:
-                found.append((state.alert.clear_since + times.keep, _Due.CLEAR))
-            if times.repeat is not None:
-                found.append((state.alert.told + times.repeat, _Due.REPEAT))
+            found += self._dues(state.alert)
         elif state.waiting is not None:
             end = state.waiting.since + times.hold
             if times.max_gap is None or end <= state.waiting.confirmed + times.max_gap:
@@ -232,6 +238,15 @@ class _Machine:
         if state.last is not None:
             found.append((state.last + times.forget, _Due.FORGET))
         return min(found, default=None)
+
+    def _dues(self, alert: Alert) -> Iterator[tuple[int, _Due]]:
+        if alert.clear_since is not None:
+            yield alert.clear_since + self._times.keep, _Due.CLEAR
+        if alert.is_hidden:
+            # By the windows of now: the one that hid it may be gone.
+            yield outside(self._maintenance, alert.told), _Due.TELL
+        elif self._times.repeat is not None:
+            yield alert.told + self._times.repeat, _Due.REPEAT
 
     def _fire(self, *, before: int) -> None:
         while (due := self._next_due()) is not None and due[0] < before:
@@ -247,6 +262,9 @@ class _Machine:
                     self._tell(self.state.alert, TransitionKind.REPEATED, at)
                 case _Due.FORGET:
                     self._forget(at)
+                case _Due.TELL:
+                    assert self.state.alert is not None
+                    self._tell(self.state.alert, TransitionKind.CHANGED, at)
 
     def _raise_due(self, at: int) -> None:
         waiting = self.state.waiting
@@ -280,10 +298,26 @@ class _Machine:
         # By the clock an alert may be ahead of the readings.
         at = max(at, alert.told)
         alert.told = at
-        made = _transition(
-            self._rule.name, self._key, alert, transition, at=at, text="", reason=reason
-        )
+        kind = self._seen(alert, transition, at)
+        if kind is None:
+            return
+        made = _transition(self._rule.name, self._key, alert, kind, at=at, text="", reason=reason)
         self.found.append(replace(made, text=self._text(made)))
+
+    def _seen(self, alert: Alert, transition: TransitionKind, at: int) -> TransitionKind | None:
+        """What a transition is to those who have heard what was told of its alert; None: it is not
+        told."""
+        if transition is TransitionKind.CLEARED:
+            return transition if alert.told_level else None
+        if outside(self._maintenance, at) != at:
+            return None
+        if not alert.told_level:
+            transition = TransitionKind.RAISED
+            alert.raised_at, alert.raised_level = at, alert.level
+        elif transition is TransitionKind.CHANGED and not alert.is_hidden:
+            return None
+        alert.told_level = alert.level
+        return transition
 
     def _text(self, one: Transition) -> str:
         built_in = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from pillion_rules.machine import MOST_PENDING, rank, removed, step, used_texts
+from pillion_rules.maintenance import KeyedWindows, MaintenanceWindow
 from pillion_rules.measures import Measured, Measuring, Numbers, Windows, measuring
 from pillion_rules.rule import Rule
 from pillion_rules.state import FIRST_VERSION, NEVER, VERSION, opened, sealed
@@ -54,7 +55,8 @@ class _Kept:
     """What one rule keeps."""
 
     state: bytes
-    #: Of the rule that has made it: an edited one may have something due earlier.
+    #: Of the rule and the maintenance windows that have made it: others may have something due
+    #: earlier.
     fingerprint: int
     due: int
     is_raised: bool
@@ -174,10 +176,10 @@ class _KeyState:
 class _Member:
     """A rule of a set."""
 
-    def __init__(self, rule: Rule, measured: Measured | None) -> None:
+    def __init__(self, rule: Rule, measured: Measured | None, of_windows: int) -> None:
         self.rule = rule
         self.measured = measured
-        self.fingerprint = zlib.crc32(repr(rule).encode())
+        self.fingerprint = zlib.crc32(repr(rule).encode(), of_windows)
         #: Of what readings that wait have for the rule: numbers mean nothing to an edited one.
         self.name = rule.name if measured is None else f"{rule.name} {measured.fingerprint}"
         self.rank = _rank(sorted(rule.columns), is_level=measured is None)
@@ -193,9 +195,16 @@ class RuleSet:
     have ``measure`` or ``rate``."""
 
     def __init__(
-        self, rules: Sequence[Rule], measured: Mapping[str, Measured] | None = None
+        self,
+        rules: Sequence[Rule],
+        measured: Mapping[str, Measured] | None = None,
+        maintenance: Iterable[MaintenanceWindow] = (),
     ) -> None:
-        self._members = [_Member(rule, (measured or {}).get(rule.name)) for rule in rules]
+        self._maintenance = KeyedWindows(maintenance, rules[0].keys if rules else ())
+        self._members = [
+            _Member(rule, (measured or {}).get(rule.name), self._maintenance.fingerprint(rule.name))
+            for rule in rules
+        ]
         self._names = [one.name for one in self._members]
         self._ranks = [one.rank for one in self._members]
 
@@ -241,6 +250,7 @@ class RuleSet:
                 taken.readings,
                 watermark=through,
                 done=before.done,
+                maintenance=self._maintenance.of(member.rule.name, key),
             )
             found += made.transitions
             if made.state is not None and made.due is not None:

@@ -36,10 +36,17 @@ class Alert:
     count: int
     raised_at: int
     raised_level: int
-    #: Time of its last transition.
+    #: Time of its last transition, also of one in a maintenance window.
     told: int
     #: Since when readings are clear; None: they are not.
     clear_since: int | None = None
+    #: The level that was told last; 0: nothing was told of this alert.
+    told_level: int = 0
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether a maintenance window hides what the alert is."""
+        return self.told_level != self.level
 
 
 @dataclass(slots=True)
@@ -63,17 +70,19 @@ def state_bytes(state: State) -> bytes | None:
     """None for a state without content."""
     if state.is_empty:
         return None
+    is_hidden = state.alert is not None and state.alert.is_hidden
     document = [
         state.done,
         state.last,
         astuple(state.waiting) if state.waiting else None,
-        astuple(state.alert) if state.alert else None,
+        astuple(state.alert)[: None if is_hidden else -1] if state.alert else None,
         state.values,
         [[one.at, one.level, dict(one.values)] for one in state.pending.values()],
     ]
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     # A value may have half of a surrogate pair.
-    return sealed(text.encode("utf-8", "surrogatepass"))
+    content = text.encode("utf-8", "surrogatepass")
+    return sealed(content, version=VERSION if is_hidden else FIRST_VERSION)
 
 
 def sealed(content: bytes, *, version: int = FIRST_VERSION) -> bytes:
@@ -90,7 +99,7 @@ def opened(state: bytes, *, of: str) -> bytes:
             f"{VERSION}; run the version that wrote it, or a later one"
         )
     content = state[1 + _CHECKSUM :]
-    if state != sealed(content, version=version):
+    if not version or state != sealed(content, version=version):
         raise damaged(of)
     return content
 
@@ -122,7 +131,14 @@ def _state(
         done=int(done),
         last=last,
         waiting=Waiting(*waiting) if waiting else None,
-        alert=Alert(*alert) if alert else None,
+        alert=_alert(*alert) if alert else None,
         values=dict(values),
         pending={at: Reading(at, level, given) for at, level, given in pending},
     )
+
+
+def _alert(level: int, *others: Any) -> Alert:
+    found = Alert(level, *others)
+    if len(others) < len(astuple(found)) - 1:
+        found.told_level = level
+    return found

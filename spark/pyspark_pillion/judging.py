@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pillion_rules import CLEAR, Rule, RuleError
+from pillion_rules import CLEAR, MaintenanceWindow, Rule, RuleError
 from pillion_rules.measures import Measured
 from pillion_rules.names import levels
 from pillion_rules.templates import BUILT_IN
@@ -31,6 +31,8 @@ PLACE, AT, LEVELS, TEXTS, NUMBERS = "place", "at", "levels", "texts", "numbers"
 FAILED = "failed"
 #: The earliest event time of the row: with several, no watermark passes a later one too early.
 MARK = "mark"
+#: In the metadata of a column that has a watermark.
+WATERMARK = "spark.watermarkDelayMs"
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 #: A year is left for what is due later.
 _TIME_BOUNDS = (
@@ -68,6 +70,7 @@ class Group:
     measured: Mapping[str, Measured]
     #: Of the rules that measure, by their places: where their numbers are in ``numbers``.
     numbers: Mapping[int, tuple[int, ...]]
+    maintenance: Sequence[MaintenanceWindow] = ()
 
 
 Groups: TypeAlias = Mapping[str, Group]

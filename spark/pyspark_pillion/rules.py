@@ -5,35 +5,48 @@ import datetime
 import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from pyspark.sql import Column, DataFrame, GroupedData, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pillion_rules import Reason, Rule, RuleError
-from pillion_rules.errors import nearest, shown
+from pillion_rules.errors import shown
 from pyspark_pillion.alerts import alert_properties, by_rule, identity
-from pyspark_pillion.judging import AT, FAILED, MARK, Judged, has_place, has_time, judged, micros_of
+from pyspark_pillion.judging import (
+    AT,
+    FAILED,
+    MARK,
+    WATERMARK,
+    Judged,
+    has_place,
+    has_time,
+    judged,
+    micros_of,
+)
+from pyspark_pillion.maintenance import collected
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
+from pyspark_pillion.rule_checks import check
 from pyspark_pillion.stepping import over_batch, over_stream
 
 __all__ = ["Rule", "indications", "raise_alerts", "transitions"]
 
 #: Names of the metrics that a stream observes.
 READINGS, TRANSITIONS = "rules.readings", "rules.transitions"
-_STORE = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_WATERMARK = "spark.watermarkDelayMs"
 _SECOND = 1_000_000
 #: One input, or several by their names.
 Readings: TypeAlias = DataFrame | Mapping[str, DataFrame]
 
 
 def transitions(
-    readings: Readings, rules: Rule | Iterable[Rule], *, until: datetime.datetime | None = None
+    readings: Readings,
+    rules: Rule | Iterable[Rule],
+    *,
+    until: datetime.datetime | None = None,
+    maintenance: DataFrame | None = None,
 ) -> DataFrame:
     """Return what the rules make of readings: a row for each transition. Nothing is sent.
 
@@ -54,9 +67,14 @@ def transitions(
     than ``ahead`` are left out. ``rules.readings`` of the progress counts those left out, and those
     for which a condition fails; of several inputs ``rules.readings.NAME`` does.
 
-    Raises RuleError with every problem of the rules, before a job starts.
+    ``maintenance`` is a table of windows in which nothing is told but the clear of an alert that
+    was told; what still is raised at the end of a window is raised then. Its columns are ``start``
+    and ``end``, the first time after the window; and ``rule`` and keys of rules, where null stands
+    for all. It is read here, once.
+
+    Raises RuleError with every problem of the rules, before the readings are read.
     """
-    return _transitions(readings, _listed(rules), until)
+    return _transitions(readings, _listed(rules), until, maintenance)
 
 
 def indications(found: DataFrame, rules: Rule | Iterable[Rule], *, source: str) -> DataFrame:
@@ -78,6 +96,7 @@ def raise_alerts(
     url: str | None = None,
     options: Mapping[str, str] | None = None,
     until: datetime.datetime | None = None,
+    maintenance: DataFrame | None = None,
     replay: bool = False,
 ) -> Published | DataStreamWriter | None:
     """Publish the transitions of readings as indications; see :func:`transitions`.
@@ -94,7 +113,7 @@ def raise_alerts(
     """
     given = _listed(rules)
     judging = None if until is None else Observation(READINGS)
-    found = _transitions(readings, given, until, judging)
+    found = _transitions(readings, given, until, maintenance, judging)
     send = functools.partial(
         publish,
         source=source,
@@ -133,6 +152,7 @@ def _transitions(
     readings: Readings,
     rules: Sequence[Rule],
     until: datetime.datetime | None,
+    maintenance: DataFrame | None,
     judging: Observation | None = None,
 ) -> DataFrame:
     """``judging`` observes the counts of a batch with ``until``; without it they are told now."""
@@ -141,7 +161,8 @@ def _transitions(
     of_inputs = {
         name: [rule for rule in rules if name is None or rule.input == name] for name in inputs
     }
-    _check(inputs, of_inputs, rules, until)
+    check(inputs, of_inputs, rules, until=until, maintenance=maintenance)
+    windows = [] if maintenance is None else collected(maintenance, rules)
     found: list[Judged] = []
     problems: list[str] = []
     for name, one in inputs.items():
@@ -152,7 +173,11 @@ def _transitions(
     if problems:
         raise RuleError(problems)
     rows = functools.reduce(DataFrame.union, (one.rows for one in found))
-    groups = {name: group for one in found for name, group in one.groups.items()}
+    groups = {
+        name: replace(group, maintenance=windows)
+        for one in found
+        for name, group in one.groups.items()
+    }
     if rows.isStreaming:
         return over_stream(Judged(rows, groups))
     is_kept = has_place() & has_time()
@@ -205,84 +230,11 @@ def _warn(counts: Mapping[str, Any], *, stacklevel: int) -> None:
         )
 
 
-# -------------------------------------------------------------------------- checks
-
-
-def _check(
-    inputs: Mapping[str | None, DataFrame],
-    of_inputs: Mapping[str | None, Sequence[Rule]],
-    rules: Sequence[Rule],
-    until: datetime.datetime | None,
-) -> None:
-    problems = [*_rule_problems(rules), *_input_problems(of_inputs, rules)]
-    if find_spec("pandas") is None:
-        problems.append("rules: Spark needs pandas for them; pip install 'pillion[spark-rules]'")
-    kinds = {one.isStreaming for one in inputs.values()}
-    if len(kinds) > 1:
-        problems.append("inputs: some are streams and some are not; give all of one kind")
-    if not all(hasattr(one, "_jdf") for one in inputs.values()):
-        problems.append("rules: not with Spark Connect in this version; use a classic session")
-    elif True in kinds:
-        problems += _stream_problems(next(iter(inputs.values())).sparkSession, until)
-        for name, one in inputs.items():
-            problems += _watermark_problems(one, of_inputs[name])
-    elif until is not None and getattr(until, "tzinfo", None) is None:
-        problems.append(f"until: {until!r} is no time with a zone; use datetime(…, tzinfo=UTC)")
-    if problems:
-        raise RuleError(problems)
-
-
-def _input_problems(
-    of_inputs: Mapping[str | None, Sequence[Rule]], rules: Sequence[Rule]
-) -> Iterable[str]:
-    if not of_inputs:
-        yield "inputs: there is none; give one at least"
-    for name, found in of_inputs.items():
-        if name is not None and not found and rules:
-            yield f"inputs: no rule reads {shown(name)}; remove it, or set input of a rule"
-    names = [str(name) for name in of_inputs if name is not None]
-    for rule in rules:
-        if rule.input is None and names:
-            yield f"rule {rule.name}: input: is missing; give the name of one of the inputs"
-        elif rule.input is not None and rule.input not in of_inputs:
-            problem = nearest(rule.input, names) if names else 'give inputs as {"NAME": readings}'
-            yield f"rule {rule.name}: input: {shown(rule.input)} is not given; {problem}"
-
-
-def _rule_problems(rules: Sequence[Rule]) -> Iterable[str]:
-    if not rules:
-        yield "rules: there is none; give one at least"
-    names = [rule.name for rule in rules]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"rule {name}: two rules have this name; rename one"
-
-
-def _stream_problems(session: SparkSession, until: datetime.datetime | None) -> Iterable[str]:
-    if until is not None:
-        yield "until: only for a batch; a stream goes on"
-    if not hasattr(GroupedData, "transformWithState"):
-        yield "rules: over a stream they need pyspark 4.1 or later"
-    if find_spec("google") is None or find_spec("google.protobuf") is None:
-        yield "rules: over a stream Spark needs protobuf; pip install 'pillion[spark-rules]'"
-    if session.conf.get(_STORE) != _ROCKSDB:
-        yield f'rules: over a stream they need RocksDB; spark.conf.set("{_STORE}", "{_ROCKSDB}")'
-
-
-def _watermark_problems(readings: DataFrame, rules: Sequence[Rule]) -> Iterable[str]:
-    times = {rule.event_time.lower() for rule in rules}
-    own = [field.name for field in readings.schema if _WATERMARK in field.metadata]
-    if own and times != {own[0].lower()}:
-        yield (
-            f"event_time: the readings have a watermark on {own[0]!r}; use this column in all"
-            " rules, or remove withWatermark"
-        )
-
-
 # -------------------------------------------------------------------------- streams
 
 
 def _with_watermark(found: DataFrame, rules: Sequence[Rule], metric: str) -> DataFrame:
-    has_own = _WATERMARK in found.schema[MARK].metadata
+    has_own = WATERMARK in found.schema[MARK].metadata
     ahead = max(rule.durations.ahead for rule in rules)
     is_ahead = F.lit(False) if has_own else F.col(AT) > F.unix_micros(F.current_timestamp()) + ahead
     is_ahead = has_time() & is_ahead

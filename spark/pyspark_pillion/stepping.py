@@ -76,7 +76,9 @@ class RuleGroups:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self._sets = {name: RuleSet(one.rules, one.measured) for name, one in groups.items()}
+        self._sets = {
+            name: RuleSet(one.rules, one.measured, one.maintenance) for name, one in groups.items()
+        }
 
     def of(self, group: str) -> RuleSet:
         """Return the rules of a group; all of them may have been removed."""

@@ -184,5 +184,36 @@ def written(
             yield told("repeated", level, due, since, number, raised)
 
 
+def hidden(found: list[Told], windows: list[tuple[int, int]], *, until: int) -> list[Told]:
+    """What of alerts without repeats is told with maintenance windows. The count is 0: transitions
+    do not say what it is at the end of a window."""
+    left, made = list(found), []
+    while left:
+        size = next((n for n, one in enumerate(left, 1) if one[0] == "cleared"), len(left))
+        made += hidden_alert(left[:size], windows, until=until)
+        left = left[size:]
+    return made
+
+
+def hidden_alert(
+    alert: list[Told], windows: list[tuple[int, int]], *, until: int
+) -> Iterator[Told]:
+    cleared = alert[-1] if alert[-1][0] == "cleared" else None
+    levels = [(at, level) for kind, level, at, *_ in alert if kind != "cleared"]
+    begin, since = levels[0][0], alert[0][3]
+    last = until if cleared is None else cleared[2] - 1
+    ends = {end for _, end in windows if begin <= end <= last}
+    said, raised = None, begin
+    for at in sorted({at for at, _ in levels} | ends):
+        level = max(one for one in levels if one[0] <= at)[1]
+        if level == said or any(start <= at < end for start, end in windows):
+            continue
+        raised = at if said is None else raised
+        yield ("raised" if said is None else "changed", level, at, since, 0, raised)
+        said = level
+    if cleared is not None and said is not None:
+        yield ("cleared", cleared[1], cleared[2], since, 0, raised)
+
+
 def told(kind: str, level: int, at: int, since: int, count: int, raised: int) -> Told:
     return (kind, level_names()[level], at, since, count, raised)
