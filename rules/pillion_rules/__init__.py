@@ -9,7 +9,7 @@ from pillion_rules.machine import Step, removed, step
 from pillion_rules.maintenance import MaintenanceWindow
 from pillion_rules.rule import Rule, schema
 from pillion_rules.rule_set import JudgedReading, KeyStep, RuleSet
-from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind
+from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind, Untold
 
 __all__ = [
     "CLEAR",
@@ -26,6 +26,7 @@ __all__ = [
     "Step",
     "Transition",
     "TransitionKind",
+    "Untold",
     "removed",
     "schema",
     "step",

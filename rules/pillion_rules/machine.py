@@ -16,7 +16,7 @@ from pillion_rules.names import level_names
 from pillion_rules.rule import Rule
 from pillion_rules.state import NEVER, Alert, State, Waiting, state_bytes, state_of
 from pillion_rules.templates import LONGEST_VALUE, fill, parse_template
-from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind
+from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind, Untold
 
 #: Maximum times of one key that wait for the watermark. The earliest ones beyond are taken early.
 MOST_PENDING = 10_000
@@ -34,6 +34,8 @@ class Step:
     #: None: there is nothing to keep.
     state: bytes | None
     transitions: tuple[Transition, ...]
+    #: What is not told, because of ``maintenance`` or ``told_from``.
+    untold: tuple[Transition, ...]
     #: The earliest watermark at which another step has something to do.
     due: int | None
     #: Readings that were ignored, because the watermark had passed them.
@@ -53,6 +55,7 @@ def step(
     done: int | None = None,
     clock: int | None = None,
     maintenance: Windows = (),
+    told_from: int = NEVER,
 ) -> Step:
     """Take ``readings``, then everything up to ``watermark``.
 
@@ -60,12 +63,13 @@ def step(
     watermark gives ``done``, the time up to which the key was evaluated: only readings at this time
     or before it are late. ``clock`` is the present time, given only while the whole input is idle:
     only rules with ``silent`` use it. In ``maintenance`` windows nothing is told but the clear of
-    an alert that was told; what an alert is at their end is told then. Raises StateError.
+    an alert that was told; what an alert is at their end is told then. Nor is anything told of a
+    time before ``told_from``, but what still holds then. Raises StateError.
     """
     before = state_of(state)
     if done is not None:
         before.done = max(before.done, done)
-    machine = _Machine(rule, tuple(key), before, maintenance)
+    machine = _Machine(rule, tuple(key), before, maintenance, told_from)
     late = machine.accept(readings, after=watermark if done is None else before.done)
     early = machine.make_room()
     machine.advance(watermark)
@@ -74,7 +78,8 @@ def step(
     machine.settle()
     return Step(
         state=state_bytes(machine.state),
-        transitions=tuple(machine.found),
+        transitions=tuple(one for one in machine.found if one.untold is None),
+        untold=tuple(one for one in machine.found if one.untold is not None),
         due=machine.next_time(),
         late=late,
         early=early,
@@ -117,7 +122,12 @@ class _Due(IntEnum):
 
 class _Machine:
     def __init__(
-        self, rule: Rule, key: tuple[str, ...], state: State, maintenance: Windows
+        self,
+        rule: Rule,
+        key: tuple[str, ...],
+        state: State,
+        maintenance: Windows,
+        told_from: int,
     ) -> None:
         self.state = state
         self.found: list[Transition] = []
@@ -125,6 +135,7 @@ class _Machine:
         self._times = rule.durations
         self._key = key
         self._maintenance = maintenance
+        self._told_from = told_from
         if rule.is_silent:
             # An earlier version of the rule had conditions.
             state.waiting = None
@@ -244,7 +255,7 @@ class _Machine:
             yield alert.clear_since + self._times.keep, _Due.CLEAR
         if alert.is_hidden:
             # By the windows of now: the one that hid it may be gone.
-            yield outside(self._maintenance, alert.told), _Due.TELL
+            yield outside(self._maintenance, max(alert.told, self._told_from)), _Due.TELL
         elif self._times.repeat is not None:
             yield alert.told + self._times.repeat, _Due.REPEAT
 
@@ -264,7 +275,7 @@ class _Machine:
                     self._forget(at)
                 case _Due.TELL:
                     assert self.state.alert is not None
-                    self._tell(self.state.alert, TransitionKind.CHANGED, at)
+                    self._tell_hidden(self.state.alert, at)
 
     def _raise_due(self, at: int) -> None:
         waiting = self.state.waiting
@@ -298,26 +309,53 @@ class _Machine:
         # By the clock an alert may be ahead of the readings.
         at = max(at, alert.told)
         alert.told = at
-        kind = self._seen(alert, transition, at)
-        if kind is None:
-            return
-        made = _transition(self._rule.name, self._key, alert, kind, at=at, text="", reason=reason)
-        self.found.append(replace(made, text=self._text(made)))
+        kind, untold = self._seen(alert, transition, at)
+        self._add(alert, kind, at, reason=reason, untold=untold)
 
-    def _seen(self, alert: Alert, transition: TransitionKind, at: int) -> TransitionKind | None:
-        """What a transition is to those who have heard what was told of its alert; None: it is not
-        told."""
+    def _tell_hidden(self, alert: Alert, at: int) -> None:
+        """Tell what an alert is: as of now after a maintenance window, else as it was then, so that
+        it has the same identity whenever the job was started."""
+        is_old = alert.told < self._told_from
+        if not is_old or outside(self._maintenance, alert.told) != alert.told:
+            self._tell(alert, TransitionKind.CHANGED, at)
+            return
+        if not alert.told_level:
+            alert.told_level, level = alert.raised_level, alert.level
+            alert.level = alert.raised_level
+            self._add(alert, TransitionKind.RAISED, alert.raised_at)
+            alert.level = level
+        if alert.is_hidden:
+            alert.told_level = alert.level
+            self._add(alert, TransitionKind.CHANGED, alert.told)
+
+    def _seen(
+        self, alert: Alert, transition: TransitionKind, at: int
+    ) -> tuple[TransitionKind, Untold | None]:
+        """What a transition is to those who have heard what was told of its alert."""
+        untold = Untold.AGE if at < self._told_from else Untold.MAINTENANCE
         if transition is TransitionKind.CLEARED:
-            return transition if alert.told_level else None
-        if outside(self._maintenance, at) != at:
-            return None
+            return transition, None if alert.told_level else untold
+        if at < self._told_from or outside(self._maintenance, at) != at:
+            return transition, untold
         if not alert.told_level:
             transition = TransitionKind.RAISED
             alert.raised_at, alert.raised_level = at, alert.level
         elif transition is TransitionKind.CHANGED and not alert.is_hidden:
-            return None
+            return transition, untold
         alert.told_level = alert.level
-        return transition
+        return transition, None
+
+    def _add(
+        self,
+        alert: Alert,
+        kind: TransitionKind,
+        at: int,
+        *,
+        reason: Reason | None = None,
+        untold: Untold | None = None,
+    ) -> None:
+        made = _transition(self._rule.name, self._key, alert, kind, at=at, text="", reason=reason)
+        self.found.append(replace(made, text=self._text(made), untold=untold))
 
     def _text(self, one: Transition) -> str:
         built_in = {

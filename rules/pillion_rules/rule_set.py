@@ -42,12 +42,17 @@ class KeyStep:
     #: None: there is nothing to keep.
     state: bytes | None
     transitions: tuple[Transition, ...]
+    untold: tuple[Transition, ...]
     #: The earliest watermark at which another step has something to do.
     due: int | None
     #: Readings that were ignored, since their time had been taken.
     late: int
     #: Whether an alert is raised.
     is_raised: bool
+
+    @property
+    def all_transitions(self) -> tuple[Transition, ...]:
+        return self.transitions + self.untold
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +197,16 @@ class _Member:
 
 class RuleSet:
     """Rules with the same keys. ``measured`` has what is measured, by the names of the rules that
-    have ``measure`` or ``rate``."""
+    have ``measure`` or ``rate``; ``told_from`` are those of :func:`pillion_rules.step`, too."""
 
     def __init__(
         self,
         rules: Sequence[Rule],
         measured: Mapping[str, Measured] | None = None,
         maintenance: Iterable[MaintenanceWindow] = (),
+        told_from: Mapping[str, int] | None = None,
     ) -> None:
+        self._told_from = told_from or {}
         self._maintenance = KeyedWindows(maintenance, rules[0].keys if rules else ())
         self._members = [
             _Member(rule, (measured or {}).get(rule.name), self._maintenance.fingerprint(rule.name))
@@ -229,6 +236,7 @@ class RuleSet:
         ready = before.take(through)
         after = _KeyState(through, before.pending)
         found: list[Transition] = []
+        untold: list[Transition] = []
         of_rules = iter(zip(*(waiting.judged for _, waiting in ready), strict=True))
         for place, (member, one) in enumerate(zip(self._members, measured, strict=True)):
             judged = next(of_rules, ())
@@ -251,8 +259,10 @@ class RuleSet:
                 watermark=through,
                 done=before.done,
                 maintenance=self._maintenance.of(member.rule.name, key),
+                told_from=self._told_from.get(member.rule.name, NEVER),
             )
             found += made.transitions
+            untold += made.untold
             if made.state is not None and made.due is not None:
                 after.rules[member.rule.name] = _Kept(
                     made.state, member.fingerprint, made.due, made.is_raised
@@ -262,6 +272,7 @@ class RuleSet:
         return KeyStep(
             state=after.content(self._names, watermark),
             transitions=tuple(found),
+            untold=tuple(untold),
             due=min(after.times(watermark), default=None),
             late=late,
             is_raised=any(kept.is_raised for kept in after.rules.values()),

@@ -24,6 +24,13 @@ class Reason(StrEnum):
     REMOVED = "rule-removed"
 
 
+class Untold(StrEnum):
+    """Why a transition is not told to listeners."""
+
+    AGE = "tooOld"
+    MAINTENANCE = "maintenance"
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One reading of one key, judged by one rule."""
@@ -56,6 +63,8 @@ class Transition:
     raised_at: int
     raised_level: str
     reason: Reason | None = None
+    #: None: it is told.
+    untold: Untold | None = None
 
     def identity(self, source: str) -> str:
         """Depends on the content alone, so a repeat of the job makes the same one."""

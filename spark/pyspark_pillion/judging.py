@@ -11,6 +11,7 @@ import datetime
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -71,6 +72,8 @@ class Group:
     #: Of the rules that measure, by their places: where their numbers are in ``numbers``.
     numbers: Mapping[int, tuple[int, ...]]
     maintenance: Sequence[MaintenanceWindow] = ()
+    #: The time before which nothing is told, by rules; without one everything is.
+    told_from: Mapping[str, int] = MappingProxyType({})
 
 
 Groups: TypeAlias = Mapping[str, Group]

@@ -12,14 +12,16 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pillion_rules import Reason, Rule, RuleError
+from pillion_rules import Rule, RuleError, Untold
+from pillion_rules.durations import DAY
 from pillion_rules.errors import shown
-from pyspark_pillion.alerts import alert_properties, by_rule, identity
+from pyspark_pillion.alerts import alert_properties, identity
 from pyspark_pillion.judging import (
     AT,
     FAILED,
     MARK,
     WATERMARK,
+    Group,
     Judged,
     has_place,
     has_time,
@@ -30,13 +32,13 @@ from pyspark_pillion.maintenance import collected
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
 from pyspark_pillion.rule_checks import check
-from pyspark_pillion.stepping import over_batch, over_stream
+from pyspark_pillion.stepping import UNTOLD, over_batch, over_stream
 
 __all__ = ["Rule", "indications", "raise_alerts", "transitions"]
 
 #: Names of the metrics that a stream observes.
 READINGS, TRANSITIONS = "rules.readings", "rules.transitions"
-_SECOND = 1_000_000
+_MILLISECOND = 1_000
 #: One input, or several by their names.
 Readings: TypeAlias = DataFrame | Mapping[str, DataFrame]
 
@@ -74,7 +76,8 @@ def transitions(
 
     Raises RuleError with every problem of the rules, before the readings are read.
     """
-    return _transitions(readings, _listed(rules), until, maintenance)
+    found = _transitions(readings, _listed(rules), until=until, maintenance=maintenance)
+    return found.where(_is_told()).drop(UNTOLD)
 
 
 def indications(found: DataFrame, rules: Rule | Iterable[Rule], *, source: str) -> DataFrame:
@@ -113,7 +116,14 @@ def raise_alerts(
     """
     given = _listed(rules)
     judging = None if until is None else Observation(READINGS)
-    found = _transitions(readings, given, until, maintenance, judging)
+    now = datetime.datetime.now(datetime.UTC)
+    found = _transitions(
+        *(readings, given),
+        until=until,
+        maintenance=maintenance,
+        judging=judging,
+        clock=None if replay else micros_of(now),
+    )
     send = functools.partial(
         publish,
         source=source,
@@ -122,15 +132,15 @@ def raise_alerts(
         url=url,
         options=options,
     )
-    is_old = F.lit(False) if replay else _is_old(given)
-    counts = [F.count(F.lit(1)).alias("transitions"), F.count_if(is_old).alias("tooOld")]
+    counts = [F.count(F.lit(1)).alias("transitions")]
+    counts += [F.count_if(F.col(UNTOLD) == one.value).alias(one.value) for one in Untold]
     if found.isStreaming:
-        return send(found.observe(TRANSITIONS, *counts).where(~is_old))
+        return send(found.observe(TRANSITIONS, *counts).where(_is_told()))
     seen = Observation(TRANSITIONS)
-    published = send(found.observe(seen, *counts).where(~is_old))
-    if old := seen.get["tooOld"]:
+    published = send(found.observe(seen, *counts).where(_is_told()))
+    if old := seen.get[Untold.AGE.value]:
         warnings.warn(
-            f"{old:,} transitions are older than max_age, and were not sent; "
+            f"transitions older than max_age that were not sent: {old:,}; "
             "to send them, use replay=True",
             stacklevel=2,
         )
@@ -151,11 +161,14 @@ def _listed(rules: object) -> list[Rule]:
 def _transitions(
     readings: Readings,
     rules: Sequence[Rule],
+    *,
     until: datetime.datetime | None,
     maintenance: DataFrame | None,
     judging: Observation | None = None,
+    clock: int | None = None,
 ) -> DataFrame:
-    """``judging`` observes the counts of a batch with ``until``; without it they are told now."""
+    """``judging`` observes the counts of a batch with ``until``; without it they are told now.
+    ``clock`` is the present time, if there are transitions that are too old to be told."""
     inputs: Mapping[str | None, DataFrame]
     inputs = dict(readings.items()) if isinstance(readings, Mapping) else {None: readings}
     of_inputs = {
@@ -174,7 +187,9 @@ def _transitions(
         raise RuleError(problems)
     rows = functools.reduce(DataFrame.union, (one.rows for one in found))
     groups = {
-        name: replace(group, maintenance=windows)
+        name: replace(
+            group, maintenance=windows, told_from=_told_from(group, inputs.values(), rules, clock)
+        )
         for one in found
         for name, group in one.groups.items()
     }
@@ -191,6 +206,31 @@ def _transitions(
         if judging is not None:
             rows = rows.observe(judging, *_counts())
     return over_batch(Judged(rows.where(is_kept), groups), until=end)
+
+
+def _is_told() -> Column:
+    return F.col(UNTOLD).isNull()
+
+
+def _told_from(
+    group: Group, inputs: Iterable[DataFrame], rules: Sequence[Rule], clock: int | None
+) -> Mapping[str, int]:
+    """Return the time before which a rule tells nothing. Without ``max_age`` it is a day before
+    what the longest watermark holds back: a quick rule may be beside a slow one."""
+    if clock is None:
+        return {}
+    own = [
+        field.metadata[WATERMARK] * _MILLISECOND
+        for one in inputs
+        for field in one.schema
+        if WATERMARK in field.metadata
+    ]
+    delay = max([rule.durations.watermark for rule in rules] + own)
+    ages = {
+        rule.name: delay + DAY if rule.max_age is None else rule.durations.max_age
+        for rule in group.rules
+    }
+    return {name: clock - age for name, age in ages.items()}
 
 
 def _judged(readings: DataFrame, rules: Sequence[Rule], name: str | None) -> Judged:
@@ -248,15 +288,3 @@ def _with_watermark(found: DataFrame, rules: Sequence[Rule], metric: str) -> Dat
         return kept
     delay = max(rule.durations.watermark for rule in rules)
     return kept.withWatermark(MARK, f"{delay // 1000} milliseconds")
-
-
-def _is_old(rules: Sequence[Rule]) -> Column:
-    """Whether a transition is older than its rule's ``max_age``. The clear of a rule that was
-    removed, or has other keys now, is not: its time may be that of the last reading."""
-    age = _interval(by_rule({rule.name: rule.durations.max_age for rule in rules}))
-    is_old = F.coalesce(F.col("at") < F.current_timestamp() - age, F.lit(False))
-    return is_old & ~F.col("reason").eqNullSafe(Reason.REMOVED.value)
-
-
-def _interval(micros: Column) -> Column:
-    return F.make_interval(secs=micros / F.lit(_SECOND))

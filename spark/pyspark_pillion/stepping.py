@@ -35,6 +35,8 @@ logger = logging.getLogger("pyspark_pillion")
 # The same type for Spark and for Arrow.
 _TEXT = (T.StringType(), pa.string())
 _TIME = (T.TimestampType(), pa.timestamp("us", tz="UTC"))
+#: Why a transition is not told; null: it is.
+UNTOLD = "untold"
 #: One row is one transition.
 _COLUMNS: dict[str, tuple[T.DataType, pa.DataType]] = {
     "rule": _TEXT,
@@ -48,10 +50,11 @@ _COLUMNS: dict[str, tuple[T.DataType, pa.DataType]] = {
     "reason": _TEXT,
     "raised_at": _TIME,
     "raised_level": _TEXT,
+    UNTOLD: _TEXT,
 }
 SCHEMA = T.StructType(
     [
-        T.StructField(name, of_spark, nullable=name == "reason")
+        T.StructField(name, of_spark, nullable=name in ("reason", UNTOLD))
         for name, (of_spark, _) in _COLUMNS.items()
     ]
 )
@@ -77,7 +80,8 @@ class RuleGroups:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._sets = {
-            name: RuleSet(one.rules, one.measured, one.maintenance) for name, one in groups.items()
+            name: RuleSet(one.rules, one.measured, one.maintenance, one.told_from)
+            for name, one in groups.items()
         }
 
     def of(self, group: str) -> RuleSet:
@@ -133,8 +137,8 @@ def batch_transitions(
             # The part before is complete but for its last time, which may go on in this one.
             made = rule_set.step(place.key, state, part, watermark=part[0][0] - 1)
             state = made.state
-            yield from made.transitions
-        yield from rule_set.step(place.key, state, (), watermark=until).transitions
+            yield from made.all_transitions
+        yield from rule_set.step(place.key, state, (), watermark=until).all_transitions
 
 
 # -------------------------------------------------------------------------- over a stream
@@ -208,7 +212,7 @@ class Processor(StatefulProcessor):
             self._late += made.late
             if due is not None and made.is_raised:
                 due = min(due, watermark + _LOOK)
-            yield from (Row(**_values(one)) for one in made.transitions)
+            yield from (Row(**_values(one)) for one in made.all_transitions)
         # Spark's timers have milliseconds, and none may be early.
         self._keep(
             state,
@@ -255,6 +259,7 @@ def _values(one: Transition) -> Mapping[str, Any]:
         "reason": None if one.reason is None else one.reason.value,
         "raised_at": _time(one.raised_at),
         "raised_level": one.raised_level,
+        UNTOLD: None if one.untold is None else one.untold.value,
     }
 
 

@@ -19,7 +19,7 @@ from pillion_rules import (
     step,
 )
 from pillion_rules.durations import MINUTE
-from pillion_rules.state import HIDING, NEVER
+from pillion_rules.state import NEVER, VERSION
 
 MAJOR, CRITICAL = 5, 6
 KEY = ("3",)
@@ -255,7 +255,7 @@ def test_a_state_of_a_later_version_is_refused_in_a_sentence() -> None:
     with pytest.raises(
         StateError, match=r"has version 3, and this Pillion reads versions up to 2; "
     ):
-        step(rule(), KEY, bytes([HIDING + 1, 0]), [], watermark=0)
+        step(rule(), KEY, bytes([VERSION + 1, 0]), [], watermark=0)
 
 
 @pytest.mark.parametrize("state", [b"", b"\x00", b"\x01", b"\x01\0\0\0\0", b"\x01\0\0\0\0[]"])

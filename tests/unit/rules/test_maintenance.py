@@ -13,12 +13,13 @@ from pillion_rules import (
     RuleSet,
     Step,
     Transition,
+    Untold,
     removed,
     step,
 )
 from pillion_rules.durations import MINUTE
 from pillion_rules.maintenance import KeyedWindows, Span, joined, outside
-from pillion_rules.state import HIDING, NEVER, VERSION
+from pillion_rules.state import FIRST_VERSION, NEVER, VERSION
 from support.rules_reference import PLAIN, SILENT
 
 MINOR, MAJOR, CRITICAL = 4, 5, 6
@@ -188,7 +189,7 @@ def test_a_state_has_another_version_only_while_something_is_hidden() -> None:
     seen = steps(rule(), [], 7, (0, 7), state=stored)
     assert told(seen) == [("raised", "Major", 7)]
     assert seen.state is not None
-    assert (stored[0], seen.state[0]) == (HIDING, VERSION)
+    assert (stored[0], seen.state[0]) == (VERSION, FIRST_VERSION)
 
 
 # ---------------------------------------------------------------------- windows of a key
@@ -220,7 +221,7 @@ def test_a_window_is_for_a_rule_and_for_values_of_its_keys() -> None:
 
 def test_a_rule_set_hides_the_keys_and_rules_of_the_windows() -> None:
     windows = [window(0, 6, k="x"), window(0, 8, rule="silent", k="x")]
-    rules = RuleSet((PLAIN, SILENT), windows)
+    rules = RuleSet((PLAIN, SILENT), maintenance=windows)
     given = [(1 * MINUTE, [MAJOR, None], {})]
     for key, expected in (("x", [6, 8]), ("y", [1, 7])):
         made = rules.step((key,), None, given, watermark=9 * MINUTE)
@@ -234,16 +235,81 @@ def test_a_rule_set_notices_other_windows_without_a_reading(
     then: list[MaintenanceWindow], at: int
 ) -> None:
     given = [(1 * MINUTE, [MAJOR], {})]
-    before = RuleSet((PLAIN,), [window(0, 60)]).step(("x",), None, given, watermark=5 * MINUTE)
+    before = RuleSet((PLAIN,), maintenance=[window(0, 60)]).step(
+        ("x",), None, given, watermark=5 * MINUTE
+    )
     assert (told(before.transitions), before.is_raised) == ([], True)
-    made = RuleSet((PLAIN,), then).step(("x",), before.state, [], watermark=9 * MINUTE)
+    made = RuleSet((PLAIN,), maintenance=then).step(("x",), before.state, [], watermark=9 * MINUTE)
     assert told(made.transitions) == [("raised", "Major", at)]
 
 
 def test_rules_without_windows_are_the_same_as_before_there_were_any() -> None:
     given = [(1 * MINUTE, [MAJOR], {})]
     made = [
-        RuleSet((PLAIN,), windows).step(("x",), None, given, watermark=5 * MINUTE).state
+        RuleSet((PLAIN,), maintenance=windows).step(("x",), None, given, watermark=5 * MINUTE).state
         for windows in ([], [window(0, 60, rule="other")], [window(0, 60, rack="r")])
     ]
     assert made[0] == made[1] == made[2]
+
+
+# ---------------------------------------------------------------------- too old
+
+
+def old(state: bytes | None, *readings: Reading, until: int, told_from: int) -> Step:
+    return step(
+        *(PLAIN, KEY, state, readings),
+        watermark=until * MINUTE,
+        done=NEVER,
+        told_from=told_from * MINUTE,
+    )
+
+
+def kinds(made: Step) -> list[tuple[str, str, int]]:
+    return [(one.transition.value, one.level, one.at // MINUTE) for one in made.transitions]
+
+
+def test_an_old_alert_that_still_lasts_is_told_as_it_was() -> None:
+    given = [Reading(1 * MINUTE, MAJOR), Reading(20 * MINUTE, MAJOR)]
+    made = old(None, *given, until=20, told_from=10)
+    assert kinds(made) == [("raised", "Major", 1)]
+    assert [(one.untold, one.at // MINUTE) for one in made.untold] == [(Untold.AGE, 1)]
+    # A run that starts later gives it the same identity.
+    later = old(None, *given, until=20, told_from=15)
+    (one,), (other,) = made.transitions, later.transitions
+    assert one.identity("s") == other.identity("s")
+    # It was told, and so is its clear, however old that is.
+    after = old(made.state, Reading(25 * MINUTE, CLEAR), until=25, told_from=90)
+    assert kinds(after) == [("cleared", "Major", 25)]
+
+
+def test_an_old_alert_that_is_over_is_not_told() -> None:
+    given = [Reading(1 * MINUTE, MAJOR), Reading(2 * MINUTE, CLEAR), Reading(30 * MINUTE, MAJOR)]
+    made = old(None, *given, until=30, told_from=10)
+    assert kinds(made) == [("raised", "Major", 30)]
+    assert [one.transition for one in made.untold] == ["raised", "cleared"]
+
+
+def test_nothing_is_told_before_the_readings_have_come_so_far() -> None:
+    made = old(None, Reading(1 * MINUTE, MAJOR), until=5, told_from=10)
+    assert (kinds(made), made.due) == ([], 10 * MINUTE)
+    assert kinds(old(made.state, until=9, told_from=10)) == []
+    assert kinds(old(made.state, until=10, told_from=10)) == [("raised", "Major", 1)]
+
+
+def test_an_old_change_of_an_alert_that_was_told_is_told_when_it_lasts() -> None:
+    rule = Rule(
+        "two",
+        keys=["k"],
+        event_time="t",
+        severity={"Major": "a", "Minor": "b"},
+        forget="2 hours",
+    )
+    state = step(rule, KEY, None, [Reading(1, MINOR)], watermark=2, done=NEVER).state
+    given = [Reading(5 * MINUTE, MAJOR), Reading(20 * MINUTE, MAJOR)]
+    made = step(
+        *(rule, KEY, state, given),
+        watermark=20 * MINUTE,
+        done=2,
+        told_from=10 * MINUTE,
+    )
+    assert kinds(made) == [("changed", "Major", 5)]
