@@ -107,7 +107,7 @@ cluster-up: .venv/.complete ## Start a Kubernetes control plane with our CRDs in
 cluster-down: .venv/.complete ## End it, and remove its data
 	@$(PY) -m pillion_testbed down
 
-# Some 12 minutes the first time on a machine; after it, of images what has changed.
+# Some 15 minutes the first time on a machine; after it, of images what has changed.
 .PHONY: node-binaries
 node-binaries: .venv/.complete
 	@tools/check-node
@@ -115,7 +115,7 @@ node-binaries: .venv/.complete
 
 # One after the other, and on one cluster: they cut nodes off.
 .PHONY: e2e
-e2e: node-binaries ## The whole product on a real node: root on Linux (the first run builds it: 12 minutes)
+e2e: node-binaries ## The whole product on a real node: root on Linux (the first run builds it: 15 minutes)
 	@echo "== tests on a node"
 	@$(PY) -m pytest tests/e2e -q --durations 25
 

@@ -27,6 +27,7 @@ from pillion_testbed.node_cluster import IndexTaken, NodeCluster, clean
 from pillion_testbed.processes import ProcessFailed
 from pillion_testbed.receivers import Receivers
 from pillion_testbed.requirements import RequirementsMissing, check_requirements
+from pillion_testbed.spark_operator import spark_operator
 from pillion_testbed.tiers import CONTROL_PLANE
 
 
@@ -60,6 +61,7 @@ def build_node(chosen: argparse.Namespace) -> None:
     build(chosen)
     binaries = find_binaries(os.environ)
     binaries.prepare_node()
+    spark_operator(binaries)
     for make in (images.deliverer, images.weather, images.pywbem_listener):
         make()
 

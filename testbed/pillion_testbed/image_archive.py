@@ -8,12 +8,12 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from pillion_testbed.oci import CONFIG, LAYER, MANIFEST
+from pillion_testbed.oci import CONFIG, LAYER, MANIFEST, program_layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +31,29 @@ def repack(docker: Path, *, into: Path, name: str) -> None:
         (listed,) = json.loads(_content(given, "manifest.json"))
         config = _content(given, listed["Config"])
         layers = [_layer(given, path) for path in listed["Layers"]]
-        manifest = _json(
-            {
-                "schemaVersion": 2,
-                "mediaType": MANIFEST,
-                "config": _described(CONFIG, _digest(config), len(config)),
-                "layers": [_described(LAYER, digest, member.size) for digest, member in layers],
-            }
-        )
-        top = _described(MANIFEST, _digest(manifest), len(manifest))
-        top["annotations"] = {"io.containerd.image.name": name}
-        _add(written, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
-        _add(written, "index.json", _json({"schemaVersion": 2, "manifests": [top]}))
-        _add(written, _blob(_digest(manifest)), manifest)
-        _add(written, _blob(_digest(config)), config)
+        _begin(written, name, config, [(digest, member.size) for digest, member in layers])
         # An image may have the same layer twice; an archive has a blob once.
         for digest, member in dict(layers).items():
             _copy(written, _blob(digest), member, given)
+
+
+def add_program(base: Path, program: Path, *, path: str, into: Path, name: str) -> None:
+    """Write the archive of another image with a static program more, which it runs. The layers of
+    the other are left out."""
+    below = contents(base)
+    layer = program_layer({path: program})
+    added = _digest(layer)
+    config = {
+        **below.config,
+        "config": {**below.config["config"], "Entrypoint": [path], "Cmd": []},
+        "rootfs": {"type": "layers", "diff_ids": [*below.layers, added]},
+        # It would lack an entry for the layer.
+        "history": [],
+    }
+    layers = zip((*below.layers, added), (*below.sizes, len(layer)), strict=True)
+    with tarfile.open(into, "w") as written:
+        _begin(written, name, _json(config), list(layers))
+        _add(written, _blob(added), layer)
 
 
 def thin(archive: Path, *, into: Path, having: Container[str]) -> None:
@@ -82,6 +88,26 @@ def unpack(archive: Path, *, into: Path) -> None:
         for digest in contents(archive).layers:
             with tarfile.open(fileobj=_opened(given, given.getmember(_blob(digest)))) as layer:
                 _lay_over(layer, into)
+
+
+def _begin(
+    written: tarfile.TarFile, name: str, config: bytes, layers: Sequence[tuple[str, int]]
+) -> None:
+    """Write all of an image but its layers, of which this is each one's digest and size."""
+    manifest = _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": _described(CONFIG, _digest(config), len(config)),
+            "layers": [_described(LAYER, digest, size) for digest, size in layers],
+        }
+    )
+    top = _described(MANIFEST, _digest(manifest), len(manifest))
+    top["annotations"] = {"io.containerd.image.name": name}
+    _add(written, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+    _add(written, "index.json", _json({"schemaVersion": 2, "manifests": [top]}))
+    _add(written, _blob(_digest(manifest)), manifest)
+    _add(written, _blob(_digest(config)), config)
 
 
 def _lay_over(layer: tarfile.TarFile, folder: Path) -> None:

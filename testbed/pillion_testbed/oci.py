@@ -31,7 +31,7 @@ def write_image(
 
     ``machine`` is what ``platform.machine()`` says. The same programs make the same image.
     """
-    layer = _layer(programs)
+    layer = program_layer(programs)
     config = {
         "architecture": ARCHITECTURES.get(machine, machine),
         "os": "linux",
@@ -56,7 +56,8 @@ def write_image(
     return archive
 
 
-def _layer(programs: Mapping[str, Path]) -> bytes:
+def program_layer(programs: Mapping[str, Path]) -> bytes:
+    """Return the layer of static programs, by their paths."""
     held = io.BytesIO()
     with tarfile.open(fileobj=held, mode="w") as layer:
         # Some programs, and some mounts, need it.

@@ -47,7 +47,7 @@ def listener_objects(
         "image": image,
         "imagePullPolicy": "Never",
         "args": list(command),
-        "readinessProbe": {**probe, "periodSeconds": 1},
+        "readinessProbe": {**probe, "periodSeconds": 1, "timeoutSeconds": 10},
         "securityContext": RESTRICTED_CONTAINER,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
@@ -210,6 +210,14 @@ class PywbemListener:
             what=f"{count} indications at {self.name}, which has {self.count()}",
         )
         return self.identifiers()
+
+
+def flight_board(kubectl: Kubectl) -> CloudEventsListener:
+    return CloudEventsListener(kubectl=kubectl, name="flight-board")
+
+
+def operations(kubectl: Kubectl) -> PywbemListener:
+    return PywbemListener(kubectl=kubectl, name="operations-listener")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,3 +395,15 @@ def submitted(
     finally:
         if job.runs():
             job.kill()
+
+
+def alerts_of_a_batch() -> set[str]:
+    """The identifiers of what the rules of the job make of the whole year."""
+    printed = subprocess.run(
+        [sys.executable, "-m", "support.weather_identifiers", "weather.nyc.rules"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(printed.stdout.split())

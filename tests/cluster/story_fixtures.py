@@ -1,15 +1,17 @@
 """pytest's fixtures for the story: Pillion installed on a node, and a namespace to use it in."""
 
 import json
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from cluster.story import SYSTEM, Installation
+from cluster.story import EXAMPLE, SYSTEM, Installation, flight_board, operations
 from pillion_testbed import images
 from pillion_testbed.helm import find_helm
 from pillion_testbed.kubectl import Kubectl
 from pillion_testbed.node_fixtures import Nodes
+from pillion_testbed.report import Report
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,27 @@ def pillion(
     installation.install()
     yield installation
     installation.uninstall()
+
+
+@pytest.fixture(scope="module")
+def weather(
+    pillion: Installation, deliverer_image: str, pywbem_image: str, report: Report
+) -> Iterator[Kubectl]:
+    """The example's namespace, with its resources and listeners, all of it ready."""
+    name = f"weather-{uuid.uuid4().hex[:6]}"
+    kubectl = in_namespace(pillion.kubectl, name)
+    kubectl.apply(json.dumps(restricted_namespace(name)))
+    with report.step("listeners, and the example's resources until all are Ready"):
+        flight_board(kubectl).deploy(deliverer_image)
+        operations(kubectl).deploy(pywbem_image)
+        kubectl.apply(EXAMPLE / "resources")
+        kubectl.wait(
+            "indicationservices,listenerdestinations,indicationsubscriptions",
+            *("--all", "--for=condition=Ready"),
+            within=90,
+        )
+    yield kubectl
+    kubectl.run("delete", "namespace", name, "--wait=false")
 
 
 def restricted_namespace(name: str) -> dict[str, object]:

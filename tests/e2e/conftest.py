@@ -1,6 +1,12 @@
 """The fixtures of the test bed, for every test on a node."""
 
-from cluster.story_fixtures import deliverer_image, pillion, pywbem_image, weather_image
+from cluster.story_fixtures import (
+    deliverer_image,
+    pillion,
+    pywbem_image,
+    weather,
+    weather_image,
+)
 from pillion_testbed.node_fixtures import (
     node_cluster,
     node_kubectl,
@@ -26,5 +32,6 @@ __all__ = [
     "pytest_terminal_summary",
     "pywbem_image",
     "report",
+    "weather",
     "weather_image",
 ]

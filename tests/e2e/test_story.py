@@ -1,26 +1,12 @@
 """The story that docs/spark-on-kubernetes.md tells, on a node: from ``helm install`` to alerts from
 Spark's executors at listeners that are up, and a listener that is down."""
 
-import json
-import os
-import subprocess
-import sys
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cluster.story import (
-    EXAMPLE,
-    Arrival,
-    CloudEventsListener,
-    Installation,
-    PywbemListener,
-    submitted,
-)
-from cluster.story_fixtures import in_namespace, restricted_namespace
+from cluster.story import Arrival, alerts_of_a_batch, flight_board, operations, submitted
 from pillion_testbed.kubectl import Kubectl
 from pillion_testbed.report import Report
 from pillion_testbed.rest import wait_until
@@ -31,35 +17,6 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 ALERTS_JOB = "local:///opt/pillion/jobs/weather_alerts.py"
 STREAM_JOB = "local:///opt/pillion/jobs/weather_stream.py"
 COPIES = 10
-
-
-@pytest.fixture(scope="module")
-def weather(
-    pillion: Installation, deliverer_image: str, pywbem_image: str, report: Report
-) -> Iterator[Kubectl]:
-    """The example's namespace, with its resources and listeners, all of it ready."""
-    name = f"weather-{uuid.uuid4().hex[:6]}"
-    kubectl = in_namespace(pillion.kubectl, name)
-    kubectl.apply(json.dumps(restricted_namespace(name)))
-    with report.step("listeners, and the example's resources until all are Ready"):
-        flight_board(kubectl).deploy(deliverer_image)
-        operations(kubectl).deploy(pywbem_image)
-        kubectl.apply(EXAMPLE / "resources")
-        kubectl.wait(
-            "indicationservices,listenerdestinations,indicationsubscriptions",
-            *("--all", "--for=condition=Ready"),
-            within=90,
-        )
-    yield kubectl
-    kubectl.run("delete", "namespace", name, "--wait=false")
-
-
-def flight_board(kubectl: Kubectl) -> CloudEventsListener:
-    return CloudEventsListener(kubectl=kubectl, name="flight-board")
-
-
-def operations(kubectl: Kubectl) -> PywbemListener:
-    return PywbemListener(kubectl=kubectl, name="operations-listener")
 
 
 def depth(kubectl: Kubectl, destination: str) -> int:
@@ -130,18 +87,6 @@ def test_what_was_published_is_not_delivered_again(
         printed = job.wait()
     assert f"accepted={ALERTS * COPIES}," in printed, "each executor is new, and so is its memory"
     assert flight_board(weather).summary()["received"] == before == ALERTS * COPIES
-
-
-def alerts_of_a_batch() -> set[str]:
-    """The identifiers of what the rules of the job make of the whole year."""
-    printed = subprocess.run(
-        [sys.executable, "-m", "support.weather_identifiers", "weather.nyc.rules"],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(printed.stdout.split())
 
 
 def test_a_stream_of_rules_is_killed_and_raises_what_a_batch_raises(

@@ -110,3 +110,27 @@ def test_what_is_missing_from_an_archive_is_named(tmp_path: Path) -> None:
         pass
     with pytest.raises(KeyError, match=r"manifest\.json"):
         image_archive.repack(empty, into=tmp_path / "oci.tar", name=NAME)
+
+
+def test_an_image_with_a_program_more_runs_that_on_the_layers_of_the_other(
+    archive: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF")
+    more = tmp_path / "more.tar"
+    image_archive.add_program(
+        archive, program, path="/bin/tool", into=more, name="localhost/more:1"
+    )
+    found = image_archive.contents(more)
+    below = image_archive.contents(archive)
+    added = found.layers[-1]
+    assert found.layers == (*below.layers, added)
+    assert found.sizes[:-1] == below.sizes
+    assert found.config["rootfs"]["diff_ids"] == list(found.layers)
+    assert found.config["config"] == {"User": "185", "Entrypoint": ["/bin/tool"], "Cmd": []}
+    held = members(more)
+    (top,) = json.loads(held["index.json"])["manifests"]
+    assert top["annotations"] == {"io.containerd.image.name": "localhost/more:1"}
+    assert not {f"blobs/{one.replace(':', '/')}" for one in below.layers} & set(held)
+    with tarfile.open(fileobj=io.BytesIO(held[f"blobs/{added.replace(':', '/')}"])) as layer:
+        assert layer.getmember("bin/tool").mode == 0o755
