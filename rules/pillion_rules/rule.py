@@ -180,8 +180,9 @@ class Rule:
         default=None,
         metadata=about(
             Kind.DURATION,
-            "Age of a transition, by the clock, beyond which `raise_alerts` does not send it",
-            default="`watermark` and 1 day",
+            "Age of a transition, when the job starts, beyond which `raise_alerts` does not send "
+            "it, unless the alert still lasts",
+            default="1 day, and the longest watermark",
         ),
     )
     durations: Durations = field(init=False, repr=False, compare=False)

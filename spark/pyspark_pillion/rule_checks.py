@@ -83,6 +83,12 @@ def _stream_problems(session: SparkSession, until: datetime.datetime | None) -> 
 def _watermark_problems(readings: DataFrame, rules: Sequence[Rule]) -> Iterable[str]:
     times = {rule.event_time.lower() for rule in rules}
     own = [field.name for field in readings.schema if WATERMARK in field.metadata]
+    plan = readings._jdf.queryExecution().analyzed().toString()
+    if not own and "EventTimeWatermark" in plan:
+        yield (
+            f"event_time: {rules[0].event_time!r} has lost the watermark of the stream; "
+            "use withWatermark's column, or F.window_time(…) of a window"
+        )
     if own and times != {own[0].lower()}:
         yield (
             f"event_time: the readings have a watermark on {own[0]!r}; use this column in all"

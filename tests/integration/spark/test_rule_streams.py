@@ -443,8 +443,8 @@ def test_old_transitions_are_not_sent_unless_they_are_replayed(
     arriving.put([reading("LGA", 9, 1.0)])
     run_to_end(stream_of(arriving.stream(spark), other, deliverer.url), tmp_path / "checkpoint")
     severities = [one["properties"]["PerceivedSeverity"] for one in deliverer.accepted]
-    # Of the first alert the clear, then raised, and removed.
-    assert severities == [2, 4, 2]
+    # What no run has told, with its clear, then raised, and removed.
+    assert severities == [4, 2, 4, 2]
     cleared = deliverer.accepted[-1]
     assert cleared["properties"]["AlertingManagedElement"] == "JFK"
     deliverer.reset()
@@ -461,10 +461,48 @@ def test_old_transitions_are_not_sent_unless_they_are_replayed(
         assert isinstance(made, Published)
         return made.accepted, made.duplicate
 
-    with pytest.warns(UserWarning, match="^2 transitions are older than max_age, and were not"):
+    with pytest.warns(UserWarning, match="older than max_age that were not sent: 2;"):
         assert alerts(gale()) == (0, 0)
     assert alerts(gale(max_age="3650 days")) == (2, 0)
     assert alerts(gale(), replay=True) == (0, 2)
+
+
+def test_an_old_alert_that_lasts_is_sent_beside_a_rule_with_a_long_watermark(
+    spark: SparkSession, arriving: Arriving, deliverer: FakeDeliverer, tmp_path: Path
+) -> None:
+    now = (datetime.datetime.now(datetime.UTC) - BEGIN).total_seconds() / 3600
+    for ago, place, gust in (
+        *((90, "JFK", 45.0), (90, "LGA", 45.0), (80, "LGA", 10.0)),
+        *((30, "JFK", 45.0), (1, "EWR", 10.0)),
+    ):
+        arriving.put([reading(place, now - ago, gust)])
+    slow = gale(name="slow", severity={"Major": "wind_gust > 90"}, watermark="20 hours")
+    made = raise_alerts(arriving.stream(spark), [gale(), slow], source="nyc", url=deliverer.url)
+    assert isinstance(made, DataStreamWriter)
+    query = run_to_end(made, tmp_path / "checkpoint")
+    (one,) = deliverer.accepted
+    assert one["properties"]["AlertingManagedElement"] == "origin=JFK"
+    at = datetime.datetime.strptime(one["properties"]["EventTime"][:14], "%Y%m%d%H%M%S")
+    assert round(hours(at.replace(tzinfo=datetime.UTC)) - now) == -90
+    counts = [one["observedMetrics"]["rules.transitions"] for one in query.recentProgress]
+    assert sum(one.tooOld for one in counts) == 3
+
+
+def test_own_watermarks_that_an_aggregate_hides_are_refused(
+    spark: SparkSession, arriving: Arriving
+) -> None:
+    counted = (
+        arriving.stream(spark)
+        .withWatermark("time_hour", "1 hour")
+        .groupBy("origin", F.window("time_hour", "1 hour").alias("w"))
+        .agg(F.max("wind_gust").alias("wind_gust"))
+    )
+    ends = counted.selectExpr("origin", "w.end as time_hour", "wind_gust")
+    with pytest.raises(RuleError, match=r"event_time: 'time_hour' has lost the watermark.*window_"):
+        transitions(ends, gale())
+    transitions(
+        counted.select("origin", F.window_time("w").alias("time_hour"), "wind_gust"), gale()
+    )
 
 
 async def test_a_listener_that_is_down_for_the_whole_stream_costs_it_nothing(
