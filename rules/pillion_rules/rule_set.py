@@ -134,6 +134,9 @@ class RuleSet:
         self._rules = [(rule, zlib.crc32(repr(rule).encode())) for rule in rules]
         self._names = [rule.name for rule in rules]
         self._columns = [sorted(rule.columns) for rule in rules]
+        times = (rule.durations.silent for rule in rules)
+        #: The shortest ``silent`` of the rules; None: no rule has it.
+        self.silent = min((one for one in times if one is not None), default=None)
 
     def step(
         self,
@@ -142,16 +145,22 @@ class RuleSet:
         readings: Iterable[JudgedReading],
         *,
         watermark: int,
+        clock: int | None = None,
     ) -> KeyStep:
         """Take ``readings``, then everything up to ``watermark``.
 
         The caller has left out late readings. A rule of the state that is not in the set was
-        removed: its alert is cleared. Raises StateError.
+        removed: its alert is cleared. ``clock`` is the present time, given only while the whole
+        input is idle: rules with ``silent`` use it once the newest reading is older than the
+        shortest ``silent``, and readings that wait are taken then. Raises StateError.
         """
         before = _state_of(state, self._names)
         done = before.done
         late = before.accept(readings, self._columns)
-        ready, through = before.take(watermark)
+        newest = max(before.pending, default=NEVER)
+        if clock is None or self.silent is None or newest + self.silent > clock:
+            clock = newest = NEVER
+        ready, through = before.take(max(watermark, newest))
         after = _KeyState(through, before.pending)
         found: list[Transition] = []
         of_rules = zip(*(waiting for _, waiting in ready), strict=True) if ready else None
@@ -160,7 +169,8 @@ class RuleSet:
             kept = before.rules.pop(rule.name, None)
             if kept is None and not (judged and (rule.is_silent or any(one[0] for one in judged))):
                 continue
-            if kept is not None and not ready and kept.is_idle(fingerprint, through):
+            end = max(through, clock) if rule.is_silent else through
+            if kept is not None and not ready and kept.is_idle(fingerprint, end):
                 after.rules[rule.name] = kept
                 continue
             made = step(
@@ -173,6 +183,7 @@ class RuleSet:
                 ),
                 watermark=through,
                 done=done,
+                clock=clock,
             )
             found += made.transitions
             if made.state is not None and made.due is not None:
