@@ -16,7 +16,7 @@ from pyspark_pillion.alerts import alert_properties, by_rule, identity
 from pyspark_pillion.judging import TIME, built_in_columns, has_place, has_time, judged
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
-from pyspark_pillion.stepping import micros_of, over_batch, over_stream
+from pyspark_pillion.stepping import WATERMARK, micros_of, over_batch, over_stream
 
 __all__ = ["Rule", "indications", "raise_alerts", "transitions"]
 
@@ -25,13 +25,17 @@ READINGS, TRANSITIONS = "rules.readings", "rules.transitions"
 #: Fields that this version does not evaluate.
 _PLANNED = ("input", "window", "measure", "rate")
 _STORE = "spark.sql.streaming.stateStore.providerClass"
+_EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_WATERMARK = "spark.watermarkDelayMs"
 _SECOND = 1_000_000
 
 
 def transitions(
-    readings: DataFrame, rules: Rule | Iterable[Rule], *, until: datetime.datetime | None = None
+    readings: DataFrame,
+    rules: Rule | Iterable[Rule],
+    *,
+    until: datetime.datetime | None = None,
+    by_clock: bool = False,
 ) -> DataFrame:
     """Return what the rules make of readings: a row for each transition. Nothing is sent.
 
@@ -47,9 +51,12 @@ def transitions(
     it gets the longest ``watermark`` of the rules, and readings that are further before the clock
     than ``ahead`` are left out. ``rules.readings`` of the progress counts those left out.
 
+    Of a stream, ``by_clock`` raises alerts of ``silent`` also while the whole input is idle. Spark
+    then runs a micro-batch at each trigger: give one; ``availableNow`` does not end.
+
     Raises RuleError with every problem of the rules, before a job starts.
     """
-    return _transitions(readings, _listed(rules), until)
+    return _transitions(readings, _listed(rules), until, by_clock=by_clock)
 
 
 def indications(found: DataFrame, rules: Rule | Iterable[Rule], *, source: str) -> DataFrame:
@@ -72,6 +79,7 @@ def raise_alerts(
     options: Mapping[str, str] | None = None,
     until: datetime.datetime | None = None,
     replay: bool = False,
+    by_clock: bool = False,
 ) -> Published | DataStreamWriter | None:
     """Publish the transitions of readings as indications; see :func:`transitions`.
 
@@ -85,7 +93,7 @@ def raise_alerts(
     Raises RuleError and ConfigurationError, before a job starts.
     """
     given = _listed(rules)
-    found = _transitions(readings, given, until)
+    found = _transitions(readings, given, until, by_clock=by_clock)
     send = functools.partial(
         publish,
         source=source,
@@ -114,21 +122,31 @@ def _listed(rules: Rule | Iterable[Rule]) -> list[Rule]:
 
 
 def _transitions(
-    readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime | None
+    readings: DataFrame,
+    rules: Sequence[Rule],
+    until: datetime.datetime | None,
+    *,
+    by_clock: bool,
 ) -> DataFrame:
-    _check(readings, rules, until)
-    found = judged(readings, rules)
+    _check(readings, rules, until, by_clock=by_clock)
+    found, own = judged(readings, rules), built_in_columns(readings)
     if readings.isStreaming:
-        return over_stream(_with_watermark(found, rules), rules, own=built_in_columns(readings))
+        return over_stream(_with_watermark(found, rules), rules, own=own, by_clock=by_clock)
     last = None if until is None else micros_of(until)
     kept = found.where(has_place() & has_time())
-    return over_batch(kept, rules, own=built_in_columns(readings), until=last)
+    return over_batch(kept, rules, own=own, until=last)
 
 
 # -------------------------------------------------------------------------- checks
 
 
-def _check(readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime | None) -> None:
+def _check(
+    readings: DataFrame,
+    rules: Sequence[Rule],
+    until: datetime.datetime | None,
+    *,
+    by_clock: bool,
+) -> None:
     problems = [*_rule_problems(rules)]
     if find_spec("pandas") is None:
         problems.append("rules: Spark needs pandas for them; pip install 'pillion[spark-rules]'")
@@ -136,8 +154,10 @@ def _check(readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime 
         problems.append("rules: not with Spark Connect in this version; use a classic session")
     elif readings.isStreaming:
         problems += _stream_problems(readings, rules, until)
-    elif until is not None and until.tzinfo is None:
-        problems.append(f"until: {until} has no time zone; use datetime(…, tzinfo=UTC)")
+        if by_clock and readings.sparkSession.conf.get(_EMPTY_BATCHES) != "true":
+            problems.append(f'by_clock: set spark.conf.set("{_EMPTY_BATCHES}", "true")')
+    else:
+        problems += _batch_problems(until, by_clock=by_clock)
     if problems:
         raise RuleError(problems)
 
@@ -154,6 +174,13 @@ def _rule_problems(rules: Sequence[Rule]) -> Iterable[str]:
                 yield f"rule {rule.name}: {name}: not evaluated in this version; remove it"
 
 
+def _batch_problems(until: datetime.datetime | None, *, by_clock: bool) -> Iterable[str]:
+    if until is not None and until.tzinfo is None:
+        yield f"until: {until} has no time zone; use datetime(…, tzinfo=UTC)"
+    if by_clock:
+        yield "by_clock: only for a stream; of a batch, until gives the time"
+
+
 def _stream_problems(
     readings: DataFrame, rules: Sequence[Rule], until: datetime.datetime | None
 ) -> Iterable[str]:
@@ -166,7 +193,7 @@ def _stream_problems(
     if readings.sparkSession.conf.get(_STORE) != _ROCKSDB:
         yield f'rules: over a stream they need RocksDB; spark.conf.set("{_STORE}", "{_ROCKSDB}")'
     times = {rule.event_time.lower() for rule in rules}
-    own = [field.name for field in readings.schema if _WATERMARK in field.metadata]
+    own = [field.name for field in readings.schema if WATERMARK in field.metadata]
     if own and times != {own[0].lower()}:
         yield (
             f"event_time: the readings have a watermark on {own[0]!r}; use this column in all"
@@ -178,7 +205,7 @@ def _stream_problems(
 
 
 def _with_watermark(found: DataFrame, rules: Sequence[Rule]) -> DataFrame:
-    has_own = _WATERMARK in found.schema[TIME].metadata
+    has_own = WATERMARK in found.schema[TIME].metadata
     ahead = max(rule.durations.ahead for rule in rules)
     is_ahead = (
         F.lit(False) if has_own else F.col(TIME) > F.current_timestamp() + _interval(F.lit(ahead))

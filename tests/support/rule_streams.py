@@ -1,7 +1,9 @@
 """Streams of readings for rules: files that come one after the other."""
 
 import os
-from collections.abc import Iterable, Sequence
+import queue
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +54,24 @@ def collect(found: DataFrame, folder: Path) -> Sequence[Any]:
     out = folder / "out"
     run_to_end(found.writeStream.format("parquet").option("path", str(out)), folder / "checkpoint")
     return found.sparkSession.read.parquet(str(out)).collect()
+
+
+@contextmanager
+def micro_batches(found: DataFrame, folder: Path) -> Iterator[Iterator[Sequence[Any]]]:
+    """Run a stream of transitions until the end of the block; yield the rows of each micro-batch
+    as it ends."""
+    ended: queue.SimpleQueue[Sequence[Any]] = queue.SimpleQueue()
+    writer = found.writeStream.foreachBatch(lambda batch, _: ended.put(batch.collect()))
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+    def rows() -> Iterator[Sequence[Any]]:
+        while True:
+            with suppress(queue.Empty):
+                yield ended.get(timeout=1)
+                continue
+            assert query.isActive, query.exception()
+
+    try:
+        yield rows()
+    finally:
+        query.stop()
