@@ -40,8 +40,6 @@ class Step:
     due: int | None
     #: Readings that were ignored, because the watermark had passed them.
     late: int
-    #: Times that were taken before the watermark passed them, because too many waited.
-    early: int
     is_raised: bool
 
 
@@ -71,7 +69,7 @@ def step(
         before.done = max(before.done, done)
     machine = _Machine(rule, tuple(key), before, maintenance, told_from)
     late = machine.accept(readings, after=watermark if done is None else before.done)
-    early = machine.make_room()
+    machine.make_room()
     machine.advance(watermark)
     if clock is not None and rule.durations.silent is not None:
         machine.advance_by_clock(clock, rule.durations.silent)
@@ -82,7 +80,6 @@ def step(
         untold=tuple(one for one in machine.found if one.untold is not None),
         due=machine.next_time(),
         late=late,
-        early=early,
         is_raised=machine.state.alert is not None,
     )
 
@@ -159,12 +156,10 @@ class _Machine:
                 pending[one.at] = kept
         return late
 
-    def make_room(self) -> int:
+    def make_room(self) -> None:
         excess = len(self.state.pending) - MOST_PENDING
-        if excess <= 0:
-            return 0
-        self.advance(sorted(self.state.pending)[excess - 1])
-        return excess
+        if excess > 0:
+            self.advance(sorted(self.state.pending)[excess - 1])
 
     def advance(self, through: int) -> None:
         state = self.state

@@ -214,6 +214,9 @@ class RuleSet:
         ]
         self._names = [one.name for one in self._members]
         self._ranks = [one.rank for one in self._members]
+        times = (rule.durations.silent for rule in rules)
+        #: The shortest ``silent`` of the rules; None: no rule has it.
+        self.silent = min((one for one in times if one is not None), default=None)
 
     def step(
         self,
@@ -222,17 +225,24 @@ class RuleSet:
         readings: Iterable[JudgedReading],
         *,
         watermark: int,
+        clock: int | None = None,
     ) -> KeyStep:
         """Take ``readings``, then everything up to ``watermark``.
 
         The caller has left out late readings. A rule of the state that is not in the set was
-        removed: its alert is cleared. Raises StateError.
+        removed: its alert is cleared. ``clock`` is the present time, given only while the whole
+        input is idle: rules with ``silent`` use it once the newest reading is older than the
+        shortest ``silent``, and readings that wait are taken then. Raises StateError.
         """
         before = _state_of(state, self._names)
         measured = [one.measuring(before) for one in self._members]
         windows = {place: one for place, one in enumerate(measured) if isinstance(one, Windows)}
         late = before.accept(readings, self._ranks, windows)
-        through = max(before.done, watermark, *_crowds(before.pending, windows.values()))
+        newest = max(before.pending, default=NEVER)
+        if clock is None or self.silent is None or newest + self.silent > clock:
+            clock = newest = NEVER
+        crowds = _crowds(before.pending, windows.values())
+        through = max(before.done, watermark, newest, *crowds)
         ready = before.take(through)
         after = _KeyState(through, before.pending)
         found: list[Transition] = []
@@ -248,7 +258,8 @@ class RuleSet:
             kept = before.rules.pop(member.rule.name, None)
             if kept is None and not taken.begins:
                 continue
-            if kept is not None and taken.is_empty and kept.is_idle(member.fingerprint, through):
+            end = max(through, clock) if member.rule.is_silent else through
+            if kept is not None and taken.is_empty and kept.is_idle(member.fingerprint, end):
                 after.rules[member.rule.name] = kept
                 continue
             made = step(
@@ -260,6 +271,7 @@ class RuleSet:
                 done=before.done,
                 maintenance=self._maintenance.of(member.rule.name, key),
                 told_from=self._told_from.get(member.rule.name, NEVER),
+                clock=clock,
             )
             found += made.transitions
             untold += made.untold

@@ -11,7 +11,6 @@ import datetime
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -73,7 +72,7 @@ class Group:
     numbers: Mapping[int, tuple[int, ...]]
     maintenance: Sequence[MaintenanceWindow] = ()
     #: The time before which nothing is told, by rules; without one everything is.
-    told_from: Mapping[str, int] = MappingProxyType({})
+    told_from: Mapping[str, int] | None = None
 
 
 Groups: TypeAlias = Mapping[str, Group]
@@ -145,13 +144,13 @@ def _group(
         if (fails := conditions.failure()) is not None:
             failed.append(F.when(fails, F.lit(rule.name)))
         problems += [f"rule {rule.name}: {problem}" for problem in found]
-    texts = _texts_of(rules, own)
+    texts = texts_of(rules, own)
     group = Group(rules, tuple(texts), measured, numbers)
     place_of = _place(conditions, name, rules, of_rules, texts, columns)
     return group, place_of.withField(FAILED, F.coalesce(*failed))
 
 
-def _texts_of(rules: Iterable[Rule], own: Collection[str]) -> list[str]:
+def texts_of(rules: Iterable[Rule], own: Collection[str]) -> list[str]:
     """Return the columns that only messages need. ``own`` are the columns of the readings with the
     name of a built-in one, which come before it."""
     names = {
@@ -220,7 +219,7 @@ def _unknown_columns(conditions: Conditions, rule: Rule, own: Collection[str]) -
     for field, names in (
         ("keys", rule.keys),
         ("event_time", [rule.event_time]),
-        ("message", [] if rule.measure is not None else _texts_of([rule], own)),
+        ("message", [] if rule.measure is not None else texts_of([rule], own)),
     ):
         yield from (
             f"{field}: {problem}"
@@ -230,7 +229,7 @@ def _unknown_columns(conditions: Conditions, rule: Rule, own: Collection[str]) -
     if rule.measure is not None:
         yield from (
             f"message: {name!r} is of one reading, and a window has many; use names of measure"
-            for name in _texts_of([rule], ())
+            for name in texts_of([rule], ())
         )
     kind = types.get(rule.event_time.lower())
     if kind is not None and not isinstance(kind, _TIMES):

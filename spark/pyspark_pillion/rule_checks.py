@@ -11,6 +11,7 @@ from pillion_rules.errors import nearest, shown
 from pyspark_pillion.judging import WATERMARK
 from pyspark_pillion.maintenance import table_problems
 
+_EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _STORE = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -22,6 +23,7 @@ def check(
     *,
     until: datetime.datetime | None,
     maintenance: DataFrame | None,
+    by_clock: bool,
 ) -> None:
     """Raise RuleError with every problem that is not one of a single rule alone."""
     problems = [*_rule_problems(rules), *_input_problems(of_inputs, rules)]
@@ -33,11 +35,12 @@ def check(
     if not all(hasattr(one, "_jdf") for one in inputs.values()):
         problems.append("rules: not with Spark Connect in this version; use a classic session")
     elif True in kinds:
-        problems += _stream_problems(next(iter(inputs.values())).sparkSession, until)
+        session = next(iter(inputs.values())).sparkSession
+        problems += _stream_problems(session, until, by_clock=by_clock)
         for name, one in inputs.items():
             problems += _watermark_problems(one, of_inputs[name])
-    elif until is not None and getattr(until, "tzinfo", None) is None:
-        problems.append(f"until: {until!r} is no time with a zone; use datetime(…, tzinfo=UTC)")
+    else:
+        problems += _batch_problems(until, by_clock=by_clock)
     if maintenance is not None and all(hasattr(one, "_jdf") for one in inputs.values()):
         problems += table_problems(maintenance, [*inputs.values()], rules)
     if problems:
@@ -69,7 +72,16 @@ def _rule_problems(rules: Sequence[Rule]) -> Iterable[str]:
         yield f"rule {name}: two rules have this name; rename one"
 
 
-def _stream_problems(session: SparkSession, until: datetime.datetime | None) -> Iterable[str]:
+def _batch_problems(until: datetime.datetime | None, *, by_clock: bool) -> Iterable[str]:
+    if until is not None and getattr(until, "tzinfo", None) is None:
+        yield f"until: {until!r} is no time with a zone; use datetime(…, tzinfo=UTC)"
+    if by_clock:
+        yield "by_clock: only for a stream; of a batch, until gives the time"
+
+
+def _stream_problems(
+    session: SparkSession, until: datetime.datetime | None, *, by_clock: bool
+) -> Iterable[str]:
     if until is not None:
         yield "until: only for a batch; a stream goes on"
     if not hasattr(GroupedData, "transformWithState"):
@@ -78,6 +90,8 @@ def _stream_problems(session: SparkSession, until: datetime.datetime | None) -> 
         yield "rules: over a stream Spark needs protobuf; pip install 'pillion[spark-rules]'"
     if session.conf.get(_STORE) != _ROCKSDB:
         yield f'rules: over a stream they need RocksDB; spark.conf.set("{_STORE}", "{_ROCKSDB}")'
+    if by_clock and session.conf.get(_EMPTY_BATCHES) != "true":
+        yield f'by_clock: set spark.conf.set("{_EMPTY_BATCHES}", "true")'
 
 
 def _watermark_problems(readings: DataFrame, rules: Sequence[Rule]) -> Iterable[str]:

@@ -49,6 +49,7 @@ def transitions(
     *,
     until: datetime.datetime | None = None,
     maintenance: DataFrame | None = None,
+    by_clock: bool = False,
 ) -> DataFrame:
     """Return what the rules make of readings: a row for each transition. Nothing is sent.
 
@@ -74,9 +75,14 @@ def transitions(
     and ``end``, the first time after the window; and ``rule`` and keys of rules, where null stands
     for all. It is read here, once.
 
+    Of a stream, ``by_clock`` raises alerts of ``silent`` also while the whole input is idle. Spark
+    then runs a micro-batch at each trigger: give one; ``availableNow`` does not end.
+
     Raises RuleError with every problem of the rules, before the readings are read.
     """
-    found = _transitions(readings, _listed(rules), until=until, maintenance=maintenance)
+    found = _transitions(
+        readings, _listed(rules), until=until, maintenance=maintenance, by_clock=by_clock
+    )
     return found.where(_is_told()).drop(UNTOLD)
 
 
@@ -101,6 +107,7 @@ def raise_alerts(
     until: datetime.datetime | None = None,
     maintenance: DataFrame | None = None,
     replay: bool = False,
+    by_clock: bool = False,
 ) -> Published | DataStreamWriter | None:
     """Publish the transitions of readings as indications; see :func:`transitions`.
 
@@ -121,6 +128,7 @@ def raise_alerts(
         *(readings, given),
         until=until,
         maintenance=maintenance,
+        by_clock=by_clock,
         judging=judging,
         clock=None if replay else micros_of(now),
     )
@@ -164,6 +172,7 @@ def _transitions(
     *,
     until: datetime.datetime | None,
     maintenance: DataFrame | None,
+    by_clock: bool,
     judging: Observation | None = None,
     clock: int | None = None,
 ) -> DataFrame:
@@ -174,7 +183,7 @@ def _transitions(
     of_inputs = {
         name: [rule for rule in rules if name is None or rule.input == name] for name in inputs
     }
-    check(inputs, of_inputs, rules, until=until, maintenance=maintenance)
+    check(inputs, of_inputs, rules, until=until, maintenance=maintenance, by_clock=by_clock)
     windows = [] if maintenance is None else collected(maintenance, rules)
     found: list[Judged] = []
     problems: list[str] = []
@@ -194,7 +203,7 @@ def _transitions(
         for name, group in one.groups.items()
     }
     if rows.isStreaming:
-        return over_stream(Judged(rows, groups))
+        return over_stream(Judged(rows, groups), by_clock=by_clock)
     is_kept = has_place() & has_time()
     if until is None:
         last = F.max(F.when(is_kept, F.col(AT))).alias("last")

@@ -16,14 +16,17 @@ from pillion_rules import JudgedReading, RuleSet, Transition
 from pillion_rules.durations import HOUR
 from pillion_rules.machine import MOST_PENDING
 from pillion_rules.measures import Numbers
+from pyspark_pillion.idle import LOOKS, Look, idle_until, look
 from pyspark_pillion.judging import (
     AT,
     EPOCH,
     LEVELS,
+    MARK,
     MICROSECOND,
     NUMBERS,
     PLACE,
     TEXTS,
+    WATERMARK,
     Group,
     Groups,
     Judged,
@@ -63,7 +66,7 @@ _ARROW = pa.schema([(name, of_arrow) for name, (_, of_arrow) in _COLUMNS.items()
 _MILLISECOND = 1_000
 #: Readings of one key that are taken at a time; two parts wait in a state.
 _PART = MOST_PENDING // 2
-#: While an alert is raised, its key is looked at so often by event time: its rule may be removed.
+#: While an alert is raised, its key is looked at so often: its rule may be removed.
 _LOOK = HOUR
 
 #: Place, event time in microseconds, level by each rule, texts of the messages, and numbers.
@@ -144,27 +147,38 @@ def batch_transitions(
 # -------------------------------------------------------------------------- over a stream
 
 
-def over_stream(judged: Judged) -> DataFrame:
+def over_stream(judged: Judged, *, by_clock: bool) -> DataFrame:
     """Return the transitions of a stream, whose column ``mark`` has a watermark."""
+    delay = judged.rows.schema[MARK].metadata[WATERMARK]
     return judged.rows.groupBy(PLACE).transformWithState(
-        statefulProcessor=Processor(judged.groups),
+        statefulProcessor=Processor(judged.groups, delay=delay if by_clock else None),
         outputStructType=SCHEMA,
         outputMode="Append",
-        timeMode="EventTime",
+        timeMode="ProcessingTime" if by_clock else "EventTime",
     )
 
 
 class Processor(StatefulProcessor):
-    """One key's state is that of its rules, and the time of its one timer."""
+    """One key's state is that of its rules, and the time of its one timer.
 
-    def __init__(self, groups: Groups) -> None:
+    The timer is by event time. With ``delay``, the milliseconds by which readings may come late, it
+    is by the clock: the key is looked at in each micro-batch that may have something due, and some
+    times within ``silent``; its state has the last look.
+    """
+
+    def __init__(self, groups: Groups, *, delay: int | None = None) -> None:
         self._groups = groups
+        self._delay = delay
+        self._ahead = max(rule.durations.ahead for one in groups.values() for rule in one.rules)
         self._late = 0
 
     def init(self, handle: Any) -> None:
         self._handle = handle
         self._rules = RuleGroups(self._groups)
-        self._state = handle.getValueState("rules", "state binary, timer long")
+        schema = "state binary, timer long"
+        if self._delay is not None:
+            schema += ", watermark long, clock long, still long"
+        self._state = handle.getValueState("rules", schema)
 
     def handleInputRows(
         self,
@@ -174,7 +188,7 @@ class Processor(StatefulProcessor):
     ) -> Iterator[Row]:
         """Take the readings of a key that a micro-batch has. Raises StateError."""
         taken = (tuple(row[name] for name in _ROW) for row in rows)
-        yield from self._stepped(key[0], taken, timerValues.getCurrentWatermarkInMs())
+        yield from self._stepped(key[0], taken, timerValues)
 
     def handleExpiredTimer(
         self,
@@ -185,42 +199,92 @@ class Processor(StatefulProcessor):
         """Take what is due. Raises StateError."""
         # Spark deletes this timer itself.
         expired = expiredTimerInfo.getExpiryTimeInMs()
-        watermark = timerValues.getCurrentWatermarkInMs()
-        yield from self._stepped(key[0], iter(()), watermark, expired=expired)
+        yield from self._stepped(key[0], iter(()), timerValues, expired=expired)
 
     def close(self) -> None:
         """Tell what was left out beside the late readings that Spark counts."""
-        if self._late:
+        if self._late and self._delay is None:
             logger.warning(
                 "%d readings were left out: more than %d times of one key waited for the watermark",
                 self._late,
                 MOST_PENDING,
             )
+        elif self._late:
+            logger.warning("%d readings were left out: they were late", self._late)
 
     def _stepped(
-        self, text: str, rows: Iterator[_Row], watermark: int, *, expired: int | None = None
+        self, text: str, rows: Iterator[_Row], times: Any, *, expired: int | None = None
     ) -> Iterator[Row]:
         place = Place.of(text)
         rule_set = self._rules.of(place.group)
-        watermark *= _MILLISECOND
-        state, timer = self._state.get() or (None, None)
+        watermark = times.getCurrentWatermarkInMs() * _MILLISECOND
+        state, timer, *looked = self._state.get() or (None, None)
+        now, clock = self._look(looked, times, rule_set.silent)
+        if expired is None:
+            # A key with readings is not idle.
+            clock = None
         readings = self._rules.readings(place.group, rows)
+        if now is not None:
+            readings = self._in_time(readings, watermark)
         due: int | None = None
         for part, through in _in_parts(readings, watermark):
-            made = rule_set.step(place.key, state, part, watermark=through)
+            made = rule_set.step(place.key, state, part, watermark=through, clock=clock)
             state, due = made.state, made.due
             self._late += made.late
-            if due is not None and made.is_raised:
+            if due is not None and now is not None:
+                due = self._next_look(now, due, rule_set.silent)
+            elif due is not None and made.is_raised:
                 due = min(due, watermark + _LOOK)
             yield from (Row(**_values(one)) for one in made.all_transitions)
         # Spark's timers have milliseconds, and none may be early.
         self._keep(
             state,
+            now,
             before=None if timer == expired else timer,
             timer=None if due is None else -(-due // _MILLISECOND),
         )
 
-    def _keep(self, state: bytes | None, *, before: int | None, timer: int | None) -> None:
+    def _in_time(
+        self, readings: Iterable[JudgedReading], watermark: int
+    ) -> Iterator[JudgedReading]:
+        """Leave out late readings, as Spark does where timers are by event time."""
+        for one in readings:
+            if one[0] > watermark:
+                yield one
+            else:
+                self._late += 1
+
+    def _look(
+        self, before: Sequence[int], times: Any, silent: int | None
+    ) -> tuple[Look | None, int | None]:
+        """Return the present look, and the time that has come for ``silent`` by the clock."""
+        if self._delay is None:
+            return None, None
+        last = Look(*before) if before else None
+        shortest = (silent or 0) // _MILLISECOND
+        now = look(
+            last,
+            watermark=times.getCurrentWatermarkInMs(),
+            clock=times.getCurrentProcessingTimeInMs(),
+            silent=shortest,
+        )
+        end = idle_until(last, now, silent=shortest)
+        return now, None if end is None else (end - self._delay) * _MILLISECOND
+
+    def _next_look(self, now: Look, due: int, silent: int | None) -> int:
+        """Return when to look by the clock for what is due by event time. Before ``reached``
+        neither the watermark nor the clock can have passed it, unless readings are from further in
+        the future than ``ahead``."""
+        assert self._delay is not None
+        reached = due + self._delay * _MILLISECOND - self._ahead
+        clock = now.clock * _MILLISECOND
+        longest = clock + (_LOOK if silent is None else min(_LOOK, silent // LOOKS))
+        # The timers of this micro-batch are taken.
+        return max(clock + 1, min(longest, reached))
+
+    def _keep(
+        self, state: bytes | None, now: Look | None, *, before: int | None, timer: int | None
+    ) -> None:
         if before is not None and before != timer:
             self._handle.deleteTimer(before)
         if state is None:
@@ -228,7 +292,7 @@ class Processor(StatefulProcessor):
             return
         if timer is not None and before != timer:
             self._handle.registerTimer(timer)
-        self._state.update((state, timer))
+        self._state.update((state, timer, *(now or ())))
 
 
 def _in_parts(

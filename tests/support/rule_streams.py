@@ -1,7 +1,9 @@
 """Streams of readings for rules: files that come one after the other."""
 
 import os
-from collections.abc import Iterable, Sequence
+import queue
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,24 @@ def read_flights(spark: SparkSession, table: Path) -> DataFrame:
     """The flights of :func:`support.weather.flights_table`."""
     read = spark.read.csv(str(table), header=True, inferSchema=True, nullValue="NA")
     return read.selectExpr("carrier", "time_hour as sched", "cast(dep_delay as double)")
+
+
+@contextmanager
+def micro_batches(found: DataFrame, folder: Path) -> Iterator[Iterator[Sequence[Any]]]:
+    """Run a stream of transitions until the end of the block; yield the rows of each micro-batch
+    as it ends."""
+    ended: queue.SimpleQueue[Sequence[Any]] = queue.SimpleQueue()
+    writer = found.writeStream.foreachBatch(lambda batch, _: ended.put(batch.collect()))
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+    def rows() -> Iterator[Sequence[Any]]:
+        while True:
+            with suppress(queue.Empty):
+                yield ended.get(timeout=1)
+                continue
+            assert query.isActive, query.exception()
+
+    try:
+        yield rows()
+    finally:
+        query.stop()

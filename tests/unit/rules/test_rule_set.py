@@ -11,7 +11,7 @@ from pillion_rules import CLEAR, JudgedReading, Reading, Rule, RuleSet, StateErr
 from pillion_rules.durations import MINUTE
 from pillion_rules.machine import MOST_PENDING
 from pillion_rules.state import NEVER
-from support.rules_reference import PLAIN, RULES, SILENT, expected
+from support.rules_reference import HELD, PLAIN, RULES, SILENT, expected
 
 KEY = ("EWR",)
 MAJOR, MINOR = 5, 4
@@ -29,12 +29,10 @@ def told(found: tuple[Transition, ...]) -> list[tuple[str, str, int]]:
 ONE = st.tuples(st.integers(0, 90), st.sampled_from([None, CLEAR, MINOR, MAJOR]))
 
 
-@settings(max_examples=150)
-@given(st.lists(ONE, min_size=1, max_size=30), st.data())
-def test_any_cut_gives_what_the_model_without_state_tells(
-    given_readings: list[tuple[int, int | None]], data: st.DataObject
-) -> None:
-    rules, until = RuleSet(RULES), 200 * MINUTE
+def fed(
+    rules: RuleSet, given_readings: list[tuple[int, int | None]], data: st.DataObject
+) -> tuple[bytes | None, list[Transition]]:
+    """The state, and what is told, after readings in any cut and in any order within a delay."""
     delay = data.draw(st.integers(1, 30))
     arriving = sorted(given_readings, key=lambda one: one[0] + data.draw(st.integers(0, delay - 1)))
     state, newest = None, NEVER
@@ -48,15 +46,86 @@ def test_any_cut_gives_what_the_model_without_state_tells(
         assert made.due is None or made.due > watermark
         state, found = made.state, [*found, *made.transitions]
         newest = max([newest, *(at * MINUTE for at, _ in batch)])
-    found += rules.step(KEY, state, [], watermark=until).transitions
-    for rule in RULES:
-        readings = [Reading(at * MINUTE, level) for at, level in given_readings]
-        of_rule = [
-            (one.transition.value, one.level, one.at, one.since, one.count, one.raised_at)
-            for one in found
-            if one.rule == rule.name
-        ]
-        assert of_rule == expected(rule, readings, until=until)
+    return state, found
+
+
+def tells(
+    found: list[Transition], rule: Rule, readings: list[tuple[int, int | None]], *, until: int
+) -> bool:
+    """Whether a rule tells what the model tells of all readings up to a minute."""
+    of_rule = [
+        (one.transition.value, one.level, one.at, one.since, one.count, one.raised_at)
+        for one in found
+        if one.rule == rule.name
+    ]
+    all_readings = [Reading(at * MINUTE, level) for at, level in readings]
+    return of_rule == expected(rule, all_readings, until=until * MINUTE)
+
+
+@settings(max_examples=150)
+@given(st.lists(ONE, min_size=1, max_size=30), st.data())
+def test_any_cut_gives_what_the_model_without_state_tells(
+    given_readings: list[tuple[int, int | None]], data: st.DataObject
+) -> None:
+    rules = RuleSet(RULES)
+    state, found = fed(rules, given_readings, data)
+    found += rules.step(KEY, state, [], watermark=200 * MINUTE).transitions
+    assert all(tells(found, rule, given_readings, until=200) for rule in RULES)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(ONE, min_size=1, max_size=30),
+    st.lists(st.integers(0, 200), max_size=5),
+    st.data(),
+)
+def test_by_the_clock_silence_is_told_as_by_the_watermark_and_nothing_twice(
+    given_readings: list[tuple[int, int | None]], clocks: list[int], data: st.DataObject
+) -> None:
+    rules = RuleSet(RULES)
+    state, found = fed(rules, given_readings, data)
+    newest = max(at for at, _ in given_readings)
+    for clock in (*sorted(newest + clock for clock in clocks), newest + 100):
+        made = rules.step(KEY, state, [], watermark=NEVER, clock=clock * MINUTE)
+        state, found = made.state, [*found, *made.transitions]
+    last = max(newest + clock for clock in (*clocks, 100))
+    assert tells(found, SILENT, given_readings, until=last)
+    # The readings that waited were taken, and the clock moves no other rule further.
+    assert all(tells(found, rule, given_readings, until=newest) for rule in (HELD, PLAIN))
+    found += rules.step(KEY, state, [], watermark=400 * MINUTE).transitions
+    assert all(tells(found, rule, given_readings, until=400) for rule in RULES)
+
+
+def test_by_the_clock_readings_wait_until_the_newest_is_older_than_the_shortest_silent() -> None:
+    other = replace(SILENT, name="other", silent="20 minutes")
+    rules = RuleSet((other, SILENT))
+    given_readings = read((1, CLEAR), (3, CLEAR), rules=2)
+    made = rules.step(KEY, None, given_readings, watermark=NEVER, clock=8 * MINUTE)
+    assert told(made.transitions) == []
+    before = rules.step(KEY, made.state, read((2, CLEAR), rules=2), watermark=NEVER)
+    assert before.late == 0
+    made = rules.step(KEY, before.state, [], watermark=NEVER, clock=9 * MINUTE)
+    assert told(made.transitions) == [("silent", "raised", 9)]
+    made = rules.step(KEY, made.state, [], watermark=NEVER, clock=23 * MINUTE)
+    assert told(made.transitions) == [("other", "raised", 23)]
+
+
+def test_a_reading_that_comes_after_an_alert_by_the_clock_clears_it() -> None:
+    rules = RuleSet((SILENT,))
+    made = rules.step(KEY, None, read((1, CLEAR)), watermark=NEVER, clock=9 * MINUTE)
+    assert told(made.transitions) == [("silent", "raised", 7)]
+    late = rules.step(KEY, made.state, read((1, MAJOR), (4, CLEAR)), watermark=NEVER)
+    assert (late.late, late.transitions) == (1, ())
+    found = rules.step(KEY, late.state, [], watermark=8 * MINUTE)
+    assert told(found.transitions) == [("silent", "cleared", 7)]
+
+
+def test_without_a_silent_rule_the_clock_says_nothing() -> None:
+    rules = RuleSet((HELD, PLAIN))
+    made = rules.step(
+        *(KEY, None, read((1, MAJOR), rules=2)), watermark=NEVER, clock=5_000 * MINUTE
+    )
+    assert (rules.silent, made.transitions, made.due) == (None, (), 1 * MINUTE)
 
 
 def test_a_reading_behind_the_watermark_counts_while_its_key_has_not_passed_it() -> None:
