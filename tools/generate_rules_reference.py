@@ -73,20 +73,25 @@ def rule_text(name: str) -> str:
 
 
 def timeline(case: Case) -> str:
-    """Three lines: hours, levels of readings, transitions."""
+    """Three lines: hours, levels of readings, transitions; one more for windows of maintenance."""
     found = transitions_of(case)
     readings = {one.at: _level(one, case.rule) for one in case.readings}
     told = {one.at: _told(one) for one in found}
-    times = sorted({*readings, *told, case.until})
+    windows = {at: "start" for at, _ in case.maintenance}
+    windows |= {at: "end" for _, at in case.maintenance}
+    times = sorted({*readings, *told, *windows, case.until})
     columns = [
-        ("hour", "reading", "alert"),
+        ("hour", "reading", "maintenance" if windows else "", "alert"),
         *(
-            (f"{(at - case.start) / HOUR:g}", readings.get(at, ""), told.get(at, ""))
+            (
+                f"{(at - case.start) / HOUR:g}",
+                *(of_time.get(at, "") for of_time in (readings, windows, told)),
+            )
             for at in times
         ),
     ]
     widths = [max(map(len, column)) + 2 for column in columns]
-    lines = zip(*columns, strict=True)
+    lines = [line for line in zip(*columns, strict=True) if any(line)]
     padded = (
         "".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
         for line in lines

@@ -71,6 +71,13 @@ def test_a_case_that_passes_has_no_difference(rules: Path, tmp_path: Path) -> No
     assert differences(rules, tmp_path, **by_levels, expect=without_text) == []
 
 
+def test_windows_of_maintenance_hide_transitions(rules: Path, tmp_path: Path) -> None:
+    windows = [{"start": "30 minutes", "end": "90 minutes"}, {"start": "2 hours", "end": "9 hours"}]
+    raised = {"transition": "raised", "at": "90 minutes", "since": "1 hour", "text": "x"}
+    expect = [raised, CASE["expect"][2]]
+    assert differences(rules, tmp_path, maintenance=windows, expect=expect) == []
+
+
 def test_every_difference_is_named(rules: Path, tmp_path: Path) -> None:
     expect = [
         {"transition": "raised", "at": "1 hour", "level": "Minor", "text": "q", "since": "0 hours"},
@@ -111,6 +118,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"readings": None, "levels": ["Major"]}, "every: is missing, or no text"),
     ({"readings": None, "levels": [], "every": "x"}, "every: 'x' is no duration; write 1 hour"),
     ({"readings": None, "levels": [["a"]], "every": "1 hour"}, "levels 1: ['a'] is unknown"),
+    ({"maintenance": "a"}, "maintenance: 'a' is no list; write one"),
+    ({"maintenance": [{"start": "1 hour"}]}, "maintenance 1: end is missing; add it"),
+    ({"maintenance": [{"strat": "1 hour"}]}, "maintenance 1: 'strat' is no field; did you mean st"),
+    ({"maintenance": [{"start": "1 hour", "end": "x"}]}, "maintenance 1: end: 'x' is no time"),
+    (
+        {"maintenance": [{"start": "1 hour", "end": "1 hour"}]},
+        "maintenance 1: start is not before end; correct one of them",
+    ),
     ({"expect": None}, "expect: is missing; write [] if nothing is expected"),
     ({"expect": ["a"]}, "expect 1: is missing, or no object"),
     ({"expect": [{"at": "1 hour"}]}, "expect 1: transition is missing; add it"),

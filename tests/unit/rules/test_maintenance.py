@@ -7,6 +7,7 @@ import pytest
 
 from pillion_rules import (
     CLEAR,
+    JudgedReading,
     MaintenanceWindow,
     Reading,
     Rule,
@@ -89,6 +90,8 @@ def test_a_level_that_is_another_one_than_the_one_told_is_told_at_the_end() -> N
     one = rule(severity={"Major": "a", "Critical": "b"})
     changes = read((1, MAJOR), (4, CRITICAL))
     assert told(steps(one, changes, 9, (3, 8)))[1:] == [("changed", "Critical", 8)]
+    again = rule(severity=one.severity, repeat="2 minutes", forget="1 hour")
+    assert told(steps(again, changes, 9, (3, 8)))[1:] == [("changed", "Critical", 8)]
     back = read((1, MAJOR), (4, CRITICAL), (5, MAJOR))
     assert told(steps(one, back, 9, (3, 8)))[1:] == []
     assert told(steps(one, [*changes, *read((8, MAJOR))], 9, (3, 8)))[1:] == []
@@ -222,7 +225,7 @@ def test_a_window_is_for_a_rule_and_for_values_of_its_keys() -> None:
 def test_a_rule_set_hides_the_keys_and_rules_of_the_windows() -> None:
     windows = [window(0, 6, k="x"), window(0, 8, rule="silent", k="x")]
     rules = RuleSet((PLAIN, SILENT), maintenance=windows)
-    given = [(1 * MINUTE, [MAJOR, None], {})]
+    given: list[JudgedReading] = [(1 * MINUTE, [MAJOR, None], {})]
     for key, expected in (("x", [6, 8]), ("y", [1, 7])):
         made = rules.step((key,), None, given, watermark=9 * MINUTE)
         assert [one.at // MINUTE for one in made.transitions] == expected
@@ -234,7 +237,7 @@ def test_a_rule_set_hides_the_keys_and_rules_of_the_windows() -> None:
 def test_a_rule_set_notices_other_windows_without_a_reading(
     then: list[MaintenanceWindow], at: int
 ) -> None:
-    given = [(1 * MINUTE, [MAJOR], {})]
+    given: list[JudgedReading] = [(1 * MINUTE, [MAJOR], {})]
     before = RuleSet((PLAIN,), maintenance=[window(0, 60)]).step(
         ("x",), None, given, watermark=5 * MINUTE
     )
@@ -244,7 +247,7 @@ def test_a_rule_set_notices_other_windows_without_a_reading(
 
 
 def test_rules_without_windows_are_the_same_as_before_there_were_any() -> None:
-    given = [(1 * MINUTE, [MAJOR], {})]
+    given: list[JudgedReading] = [(1 * MINUTE, [MAJOR], {})]
     made = [
         RuleSet((PLAIN,), maintenance=windows).step(("x",), None, given, watermark=5 * MINUTE).state
         for windows in ([], [window(0, 60, rule="other")], [window(0, 60, rack="r")])
