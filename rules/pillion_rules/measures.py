@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from pillion_rules.formulas import Formula, Value
 from pillion_rules.rule import Rule
+from pillion_rules.state import NEVER
 from pillion_rules.transitions import CLEAR, Reading
 
 #: What a rule measures at one reading. None: null, or not finite.
@@ -149,10 +150,10 @@ class Windows:
             found.append(first)
         return min(found, default=None)
 
-    def crowd(self, most: int) -> int | None:
+    def crowd(self, most: int) -> int:
         """Up to which time to take early, if there are more panes than ``most``."""
         if len(self._panes) <= most:
-            return None
+            return NEVER
         return self._empty_end(sorted(self._panes)[-most - 1])
 
     def content(self) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from pillion_rules.machine import MOST_PENDING, rank, removed, step, used_texts
+from pillion_rules.machine import MOST_PENDING, Step, rank, removed, step, used_texts
 from pillion_rules.maintenance import KeyedWindows, MaintenanceWindow
 from pillion_rules.measures import Measured, Measuring, Numbers, Windows, measuring
 from pillion_rules.rule import Rule
@@ -131,6 +131,13 @@ class _KeyState:
             self.pending[at] = given if before is None else before.joined(given, ranks)
         return late
 
+    def crowd(self, windows: Iterable[Windows]) -> int:
+        """The time up to which to take, because too many wait; at least that of before."""
+        found = [self.done, *(one.crowd(MOST_PENDING) for one in windows)]
+        if len(self.pending) > MOST_PENDING:
+            found.append(sorted(self.pending)[-MOST_PENDING - 1])
+        return max(found)
+
     def take(self, through: int) -> list[tuple[int, _Waiting]]:
         """Return the readings up to a time, in order. The others are pending."""
         return [(at, self.pending.pop(at)) for at in sorted(self.pending) if at <= through]
@@ -241,8 +248,7 @@ class RuleSet:
         newest = max(before.pending, default=NEVER)
         if clock is None or self.silent is None or newest + self.silent > clock:
             clock = newest = NEVER
-        crowds = _crowds(before.pending, windows.values())
-        through = max(before.done, watermark, newest, *crowds)
+        through = max(watermark, newest, before.crowd(windows.values()))
         ready = before.take(through)
         after = _KeyState(through, before.pending)
         found: list[Transition] = []
@@ -262,17 +268,7 @@ class RuleSet:
             if kept is not None and taken.is_empty and kept.is_idle(member.fingerprint, end):
                 after.rules[member.rule.name] = kept
                 continue
-            made = step(
-                member.rule,
-                key,
-                None if kept is None else kept.state,
-                taken.readings,
-                watermark=through,
-                done=before.done,
-                maintenance=self._maintenance.of(member.rule.name, key),
-                told_from=self._told_from.get(member.rule.name, NEVER),
-                clock=clock,
-            )
+            made = self._step_of(member, key, kept, taken, before.done, through, clock)
             found += made.transitions
             untold += made.untold
             if made.state is not None and made.due is not None:
@@ -288,6 +284,28 @@ class RuleSet:
             due=min(after.times(watermark), default=None),
             late=late,
             is_raised=any(kept.is_raised for kept in after.rules.values()),
+        )
+
+    def _step_of(
+        self,
+        member: _Member,
+        key: Sequence[str],
+        kept: _Kept | None,
+        taken: "_Taken",
+        done: int,
+        through: int,
+        clock: int | None,
+    ) -> Step:
+        return step(
+            member.rule,
+            key,
+            None if kept is None else kept.state,
+            taken.readings,
+            watermark=through,
+            done=done,
+            clock=clock,
+            maintenance=self._maintenance.of(member.rule.name, key),
+            told_from=self._told_from.get(member.rule.name, NEVER),
         )
 
 
@@ -331,15 +349,6 @@ class _Taken(NamedTuple):
         )
         readings = measuring.take(given, after=after, through=through)
         return cls(not readings, any(one.level for one in readings), readings)
-
-
-def _crowds(pending: Mapping[int, _Waiting], windows: Iterable[Windows]) -> Iterator[int]:
-    """The times up to which is taken early, because too many wait."""
-    if len(pending) > MOST_PENDING:
-        yield sorted(pending)[-MOST_PENDING - 1]
-    for one in windows:
-        if (time := one.crowd(MOST_PENDING)) is not None:
-            yield time
 
 
 def _rank(columns: Sequence[str], *, is_level: bool) -> _Rank:

@@ -187,7 +187,8 @@ def written(
 def hidden(found: list[Told], windows: list[tuple[int, int]], *, until: int) -> list[Told]:
     """What of alerts without repeats is told with maintenance windows. The count is 0: transitions
     do not say what it is at the end of a window."""
-    left, made = list(found), []
+    left = list(found)
+    made: list[Told] = []
     while left:
         size = next((n for n, one in enumerate(left, 1) if one[0] == "cleared"), len(left))
         made += hidden_alert(left[:size], windows, until=until)
