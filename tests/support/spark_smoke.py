@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pillion_rules import Rule
-from pyspark_pillion import Published, publish
+from pyspark_pillion import Published, Value, publish
 from pyspark_pillion.rules import raise_alerts
 from support.rule_streams import ROCKSDB, Arriving, run_to_end
 from support.spark import start_spark
@@ -56,7 +56,7 @@ class Job:
         }
 
     def _publish(self, df: DataFrame, name: str) -> Any:
-        properties = {
+        properties: dict[str, Value] = {
             "AlertType": 6,
             "PerceivedSeverity": 4,
             "ProbableCause": 52,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.other_spark import run_with
+from support.other_spark import home, run_with
 from support.processes import listener_process, sidecar_process
 from support.running import listener, resources
 
@@ -46,6 +46,7 @@ OF_4_0 = {
 def test_a_job_publishes_or_is_told_why_not(
     version: str, remote: str | None, expected: dict[str, Any], tmp_path: Path
 ) -> None:
+    home(version)  # or skip at once
     with (
         listener_process(tmp_path) as arriving,
         sidecar_process(tmp_path, *resources(listener("all", arriving.url))) as sidecar,
