@@ -79,7 +79,7 @@ integration: java .venv/.spark ## Slow unit tests, tests over real sockets and p
 	@$(PY) -m pytest tests/integration -q -n $(JOBS) -m "not spark and not cluster" \
 	  --ignore tests/integration/receivers $(BUT)
 	@echo "== tests with Spark"
-	@$(PY) -m pytest tests -q -m spark $(BUT)
+	@$(PY) -m pytest tests -q -m spark --ignore tests/integration/spark_versions $(BUT)
 
 .PHONY: receivers
 receivers: java .venv/.spark ## Tests of handlers with receivers of other projects (the first run builds four: 8 minutes)
@@ -88,6 +88,12 @@ receivers: java .venv/.spark ## Tests of handlers with receivers of other projec
 	  PATH=$$PATH:/usr/sbin command -v $$program >/dev/null || echo "not tried: no $$program; Debian has it"; done
 	@echo "== tests with receivers"
 	@$(PY) -m pytest tests/integration/receivers -q -n $(JOBS)
+
+.PHONY: spark-matrix
+spark-matrix: java .venv/.spark ## Test other versions of Spark, Spark Connect and pipelines (CACHED=1: fetch none, skip)
+	@[ -n "$(CACHED)" ] || $(PY) -m pillion_testbed spark-versions
+	@echo "== tests with versions of Spark"
+	@$(PY) -m pytest tests/integration/spark_versions -q
 
 # Some 7 minutes the first time on four fast cores, up to an hour on a slow machine; nothing after.
 .PHONY: cluster-binaries

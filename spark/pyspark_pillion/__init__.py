@@ -13,7 +13,7 @@ except ModuleNotFoundError as _error:
 
 from pyspark_pillion.errors import ConfigurationError, PillionError, PublishError
 from pyspark_pillion.progress import ReportListener
-from pyspark_pillion.publishing import Published, Value, indications, publish
+from pyspark_pillion.publishing import Published, Value, identifier, indications, publish
 from pyspark_pillion.source import DefaultSource, register
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Published",
     "ReportListener",
     "Value",
+    "identifier",
     "indications",
     "publish",
     "register",

@@ -206,14 +206,19 @@ def _in_order(lines: DataFrame) -> DataFrame:
     return lines.repartition(_GROUP).sortWithinPartitions(*order).select("value")
 
 
-def identifier(keys: Sequence[Column], *, source: str, class_name: str) -> Column:
-    """Return the digest of a row's identity, as text.
+def identifier(
+    identity: Sequence[str | Column], *, source: str, class_name: str = "CIM_AlertIndication"
+) -> Column:
+    """Return the IndicationIdentifier that :func:`publish` gives a row, as text.
 
-    The digest is of JSON, so a null differs from the text ``null``, and two lists of values never
-    have the same text. Keys count by position: renaming a column changes nothing.
+    It is for structured rows where Spark must not analyse them, as in a flow of a declarative
+    pipeline. The columns of ``identity`` are not checked.
     """
+    # The digest is of JSON, so a null differs from the text ``null``, and two lists of values never
+    # have the same text. Keys count by position: renaming a column changes nothing.
     fields = [F.lit(source).alias("source"), F.lit(class_name).alias("class")]
-    fields += [key.alias(str(position)) for position, key in enumerate(keys)]
+    for position, key in enumerate(identity):
+        fields.append((F.col(key) if isinstance(key, str) else key).alias(str(position)))
     return F.sha2(F.to_json(F.struct(*fields), IDENTITY_FORMAT), 256)
 
 

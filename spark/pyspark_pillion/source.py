@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession, datasource
 from pyspark.sql.datasource import (
     DataSource,
@@ -94,7 +95,12 @@ class DefaultSource(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Register the format with a session, as ``--py-files`` needs."""
-    spark.dataSource.register(DefaultSource)
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses what it has found by itself.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     session: Any = spark
     if hasattr(session, "_jvm"):
         # Spark looks for formats in the session of the thread, and a new thread has none.

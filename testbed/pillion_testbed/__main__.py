@@ -1,7 +1,8 @@
 """``python -m pillion_testbed``: the test clusters for people, and their programs for ``make``.
 
 ``build`` and ``build-node`` make the programs, ``receivers`` those that handlers deliver to in
-tests; ``check-node`` says what a machine lacks for a node.
+tests; ``spark-versions`` fetches those that tests run; ``check-node`` says what a machine lacks for
+a node.
 ``up`` and ``down`` are for a control plane in the background, ``node-up`` and ``node-down`` for a
 cluster with a node, which takes images with ``node-import``.
 """
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pillion_testbed import images
+from pillion_testbed import images, spark_versions
 from pillion_testbed.background import BackgroundCluster
 from pillion_testbed.binaries import BinariesUnavailable, find_binaries, say
 from pillion_testbed.control_plane import ControlPlane
@@ -73,6 +74,11 @@ def receivers(chosen: argparse.Namespace) -> None:
         made.make()
     elif made.missing:
         raise BinariesUnavailable(f"missing: {', '.join(made.missing)}; make receivers")
+
+
+def make_spark_versions(_chosen: argparse.Namespace) -> None:
+    """Fetch the versions of Spark that are missing."""
+    spark_versions.make(find_binaries(os.environ))
 
 
 def check_node(_chosen: argparse.Namespace) -> None:
@@ -164,6 +170,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "build-node": build_node,
     "check-node": check_node,
     "receivers": receivers,
+    "spark-versions": make_spark_versions,
     "up": up,
     "down": down,
     "node-up": node_up,

@@ -13,7 +13,14 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pyspark_pillion import ConfigurationError, Published, indications, publish, register
+from pyspark_pillion import (
+    ConfigurationError,
+    Published,
+    identifier,
+    indications,
+    publish,
+    register,
+)
 from support.fake_deliverer import FakeDeliverer, accept_and_hang_up, full, status
 from support.publisher import identifiers_of
 from support.weather import weather_job
@@ -101,6 +108,12 @@ def test_identities_differ_wherever_their_values_do(spark: SparkSession) -> None
     others = [identities(df, identity=["y", "x"]), identities(df, identity=["x", "y"], source="t")]
     others.append(identities(df, identity=["x", "y"], class_name="CIM_ThresholdIndication"))
     assert not any(a == b for other in others for a, b in zip(found, other, strict=True))
+
+
+def test_structured_rows_can_have_the_identifier_that_publish_makes(spark: SparkSession) -> None:
+    df = spark.sql("SELECT 'a' AS x, TIMESTAMP_NTZ'2013-01-01 00:00:00.000001' AS at")
+    (row,) = df.select(identifier(["x", F.col("at")], source="s").alias("made")).collect()
+    assert identities(df, identity=["x", "at"]) == [row.made]
 
 
 def test_identities_and_times_do_not_depend_on_the_sessions_zone(spark: SparkSession) -> None:

@@ -9,11 +9,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from pyarrow.fs import FileSelector, _MockFileSystem
 from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import types as T
 
 from py_files import write as write_archive
@@ -31,6 +33,7 @@ from pyspark_pillion.source import (
     RowStreamWriter,
     StreamWriter,
     TaskCounts,
+    register,
 )
 from support.fake_deliverer import FakeDeliverer, full, status
 from support.publisher import identifiers_of, lines_of
@@ -300,6 +303,24 @@ def test_a_stream_of_spark_4_0_has_lines_alone(
     assert identifiers_of(deliverer) == ["a", "b"]
     with pytest.raises(ConfigurationError, match=r"needs pyspark 4\.1 or later: use publish"):
         source.streamWriter(ROWS, overwrite=False)
+
+
+class _Refused(AnalysisException):
+    def __init__(self, condition: str) -> None:
+        super().__init__("refused")
+        self._of = condition
+
+    def getCondition(self) -> str:
+        return self._of
+
+
+def test_what_spark_4_0_has_found_by_itself_is_not_registered_again() -> None:
+    session = Mock(spec=["dataSource"])
+    session.dataSource.register.side_effect = _Refused("DATA_SOURCE_ALREADY_EXISTS")
+    register(session)
+    session.dataSource.register.side_effect = _Refused("INVALID_PYTHON_DATA_SOURCE")
+    with pytest.raises(_Refused):
+        register(session)
 
 
 IMPORTS = """
