@@ -21,6 +21,7 @@ from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, Transi
 #: Maximum times of one key that wait for the watermark. The earliest ones beyond are taken early.
 MOST_PENDING = 10_000
 
+_NEVER_DUE = 2**63
 _REASONS = {
     Reason.FORGOTTEN: "cleared because no reading has come for the time of forget",
     Reason.REMOVED: "cleared because the rule was removed",
@@ -71,17 +72,30 @@ def step(
     late = machine.accept(readings, after=watermark if done is None else before.done)
     machine.make_room()
     machine.advance(watermark)
-    if clock is not None and rule.durations.silent is not None:
-        machine.advance_by_clock(clock, rule.durations.silent)
-    machine.settle()
-    return Step(
-        state=state_bytes(machine.state),
-        transitions=tuple(one for one in machine.found if one.untold is None),
-        untold=tuple(one for one in machine.found if one.untold is not None),
-        due=machine.next_time(),
-        late=late,
-        is_raised=machine.state.alert is not None,
-    )
+    return machine.step(clock, late=late)
+
+
+def advance(
+    rule: Rule,
+    key: Sequence[str],
+    state: bytes | None,
+    readings: Iterable[Reading],
+    *,
+    through: int,
+    done: int,
+    clock: int | None = None,
+    maintenance: Windows = (),
+    told_from: int = NEVER,
+) -> Step:
+    """Take readings that are in order, one for each time, after ``done`` and up to ``through``;
+    then everything up to ``through``. The rest is as in :func:`step`."""
+    before = state_of(state)
+    before.done = max(before.done, done)
+    machine = _Machine(rule, tuple(key), before, maintenance, told_from)
+    for one in readings:
+        machine.take(one)
+    machine.advance(through)
+    return machine.step(clock, late=0)
 
 
 def removed(
@@ -133,6 +147,14 @@ class _Machine:
         self._key = key
         self._maintenance = maintenance
         self._told_from = told_from
+        self._columns = sorted(rule.columns)
+        #: Of the last reading that counts for the text; None: they are in the state.
+        self._values: Mapping[str, str] | None = None
+        #: Nothing is due before this time, which is cheaper to know than what is due.
+        self._quiet = NEVER
+        times = self._times
+        given = (times.hold, times.keep, times.repeat, times.silent, times.forget)
+        self._shortest = min(one for one in given if one)
         if rule.is_silent:
             # An earlier version of the rule had conditions.
             state.waiting = None
@@ -145,12 +167,11 @@ class _Machine:
         Of several at one time the most severe counts, then the last by the values of the message.
         """
         pending, floor, late = self.state.pending, max(self.state.done, after), 0
-        columns = sorted(self._rule.columns)
         for one in readings:
             if one.at <= floor:
                 late += 1
                 continue
-            kept = Reading(one.at, one.level, used_texts(one.values, columns))
+            kept = Reading(one.at, one.level, used_texts(one.values, self._columns))
             before = pending.get(one.at)
             if before is None or rank(before.level, before.values) < rank(kept.level, kept.values):
                 pending[one.at] = kept
@@ -164,8 +185,7 @@ class _Machine:
     def advance(self, through: int) -> None:
         state = self.state
         for at in sorted(one for one in state.pending if one <= through):
-            self._fire(before=at)
-            self._take(state.pending.pop(at))
+            self.take(state.pending.pop(at))
         self._fire(before=through + 1)
         state.done = max(state.done, through)
 
@@ -178,23 +198,54 @@ class _Machine:
         if not self.state.pending:
             self._fire(before=clock + 1)
 
-    def settle(self) -> None:
+    def step(self, clock: int | None, *, late: int) -> Step:
+        """Make what was done a step, after what is due by the clock."""
+        if clock is not None and self._times.silent is not None:
+            self.advance_by_clock(clock, self._times.silent)
+        self._settle()
+        return Step(
+            state=state_bytes(self.state),
+            transitions=tuple(one for one in self.found if one.untold is None),
+            untold=tuple(one for one in self.found if one.untold is not None),
+            due=self.next_time(),
+            late=late,
+            is_raised=self.state.alert is not None,
+        )
+
+    def _settle(self) -> None:
         """Without an alert past readings say nothing, unless the rule watches for their absence."""
+        self._keep_values()
         state = self.state
         if state.alert is None and state.waiting is None and not self._rule.is_silent:
             state.last, state.values = None, {}
+
+    def _keep_values(self) -> None:
+        if self._values is not None:
+            self.state.values, self._values = used_texts(self._values, self._columns), None
+
+    def take(self, reading: Reading) -> None:
+        """Take a reading, after what is due before it."""
+        self._fire(before=reading.at)
+        self._take(reading)
+        soon = reading.at + self._shortest
+        waiting, alert = self.state.waiting, self.state.alert
+        if waiting is not None:
+            soon = min(soon, waiting.since + self._times.hold)
+        if alert is not None and alert.is_hidden:
+            soon = NEVER
+        self._quiet = min(self._quiet, soon)
 
     def _take(self, reading: Reading) -> None:
         state = self.state
         state.last = reading.at
         if self._rule.is_silent:
-            state.values = dict(reading.values)
+            self._values = reading.values
             if state.alert is not None:
                 self._clear(reading.at)
             return
         if reading.level is None:
             return
-        state.values = dict(reading.values)
+        self._values = reading.values
         if state.alert is not None:
             self._take_raised(state.alert, reading.at, reading.level)
         elif reading.level == CLEAR:
@@ -255,6 +306,8 @@ class _Machine:
             yield alert.told + self._times.repeat, _Due.REPEAT
 
     def _fire(self, *, before: int) -> None:
+        if before <= self._quiet:
+            return
         while (due := self._next_due()) is not None and due[0] < before:
             # A time that lies before the last step belongs to a rule that was edited.
             at = max(due[0], self.state.done)
@@ -271,6 +324,7 @@ class _Machine:
                 case _Due.TELL:
                     assert self.state.alert is not None
                     self._tell_hidden(self.state.alert, at)
+        self._quiet = _NEVER_DUE if due is None else due[0]
 
     def _raise_due(self, at: int) -> None:
         waiting = self.state.waiting
@@ -353,6 +407,7 @@ class _Machine:
         self.found.append(replace(made, text=self._text(made), untold=untold))
 
     def _text(self, one: Transition) -> str:
+        self._keep_values()
         built_in = {
             "rule": one.rule,
             "transition": one.transition.value,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from pillion_rules.machine import MOST_PENDING, Step, rank, removed, step, used_texts
+from pillion_rules.machine import MOST_PENDING, Step, advance, rank, removed, used_texts
 from pillion_rules.maintenance import KeyedWindows, MaintenanceWindow
 from pillion_rules.measures import Measured, Measuring, Numbers, Windows, measuring
 from pillion_rules.rule import Rule
@@ -296,12 +296,12 @@ class RuleSet:
         through: int,
         clock: int | None,
     ) -> Step:
-        return step(
+        return advance(
             member.rule,
             key,
             None if kept is None else kept.state,
             taken.readings,
-            watermark=through,
+            through=through,
             done=done,
             clock=clock,
             maintenance=self._maintenance.of(member.rule.name, key),
