@@ -29,7 +29,8 @@ _HEAD = """\
 
 [Rules](../rules.md) explains them. `pillion rules schema` prints the JSON schema. A field that is
 not listed here is refused. Durations are texts such as `90 minutes` or `1 hour 30 minutes`, up to
-3,660 days; names of severities, types and causes are those of the value maps of CIM_AlertIndication.
+3,660 days; names of severities, types and causes are those of the value maps of
+CIM_AlertIndication.
 
 | Field | Type | Default | Meaning |
 | --- | --- | --- | --- |

@@ -10,7 +10,7 @@ from pillion_rules.errors import RuleError, nearest, shown
 from pillion_rules.files import entries_of
 from pillion_rules.machine import step
 from pillion_rules.maintenance import Span, joined
-from pillion_rules.names import levels
+from pillion_rules.names import level_names, levels
 from pillion_rules.rule import Rule
 from pillion_rules.state import NEVER
 from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind
@@ -170,6 +170,11 @@ def load_cases(path: str | Path, rules: Sequence[Rule]) -> tuple[Case, ...]:
     return tuple(found)
 
 
+def _has_level(rule: Rule, level: int) -> bool:
+    # Of a rule with silent the levels do not matter.
+    return rule.is_silent or level_names()[level] in rule.severity
+
+
 class _Reader:
     """Reads one case. Every method raises RuleError."""
 
@@ -185,6 +190,10 @@ class _Reader:
     def case(self) -> Case:
         rule = self._rule()
         readings = tuple(self._readings(rule))
+        for one in readings:
+            if one.level and not _has_level(rule, one.level):
+                name = level_names()[one.level]
+                raise RuleError([f"level: {name} is no severity of {rule.name}; use one of it"])
         last = max((one.at for one in readings), default=self._start)
         until = self._entry.get("until")
         return Case(

@@ -15,6 +15,9 @@ CLASS = "CIM_AlertIndication"
 #: Defines the values of MessageID.
 _OWNER = "Pillion"
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+#: What no XML has, and the most characters of a text of data.
+_NOT_IN_XML = r"[\x00-\x08\x0B\x0C\x0E-\x1F\uFFFE\uFFFF]"
+_LONGEST_TEXT = 10_000
 #: AlertType and ProbableCause of a rule that was removed: Other, Unknown.
 _OTHER, _UNKNOWN = 1, 0
 
@@ -50,8 +53,8 @@ def alert_properties(rules: Sequence[Rule], *, source: str) -> dict[str, Value]:
         "ProbableCause": F.coalesce(cause_of, F.lit(_UNKNOWN)),
         "EventID": F.col("rule"),
         "EventTime": F.col("at"),
-        "AlertingManagedElement": _element(rules),
-        "Message": F.col("text"),
+        "AlertingManagedElement": _clean(_element(rules)),
+        "Message": _clean(F.col("text")),
         "MessageID": F.col("transition"),
         "OwningEntity": _OWNER,
         "MessageArguments": F.array_compact(
@@ -65,6 +68,11 @@ def alert_properties(rules: Sequence[Rule], *, source: str) -> dict[str, Value]:
         "CorrelatedIndications": F.when(~is_raise, F.array(raise_of)),
         "group": F.sha2(F.to_json(F.struct("rule", "key", F.unix_micros("raised_at"))), 256),
     }
+
+
+def _clean(text: Column) -> Column:
+    """Return a text that every listener can have: one reading stops no stream."""
+    return F.left(F.regexp_replace(text, _NOT_IN_XML, "\ufffd"), F.lit(_LONGEST_TEXT))
 
 
 def _element(rules: Sequence[Rule]) -> Column:

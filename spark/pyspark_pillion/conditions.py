@@ -6,6 +6,7 @@ read: no subquery, aggregate, window, reflection or function of the user's own, 
 """
 
 import functools
+import itertools
 import operator
 import re
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pillion_rules.errors import nearest
 from pillion_rules.fields import ColumnText
 
-#: Maximum parts of one expression.
-MOST_PARTS = 1_000
+#: Maximum parts of one expression, and of parentheses in each other.
+MOST_PARTS, DEEPEST = 1_000, 100
 _ANSI = "spark.sql.ansi.enabled"
 _CLOCK = re.compile(
     r"\b(date|timestamp\w*)\s*['\"]\s*(now|today|tomorrow|yesterday)\s*['\"]", re.IGNORECASE
@@ -125,6 +126,8 @@ class Conditions:
         # The parser makes a literal of them, of the present time.
         if (found := _CLOCK.search(text)) is not None:
             raise ConditionError(f"{found[0]} depends on the clock; compare columns of the row")
+        if _depth(text) > DEEPEST:
+            raise ConditionError(f"it has more than {DEEPEST} parentheses in each other")
         try:
             if isinstance(text, ColumnText):
                 return self._session.expression(text.column._jc)
@@ -245,6 +248,11 @@ def _may_be_null(node: Any, kind: str) -> bool:
         case "Literal":
             return node.value() is None
     return kind == "UnresolvedExtractValue"
+
+
+def _depth(text: str) -> int:
+    steps = (1 if one == "(" else -1 for one in text if one in "()")
+    return max(itertools.accumulate(steps), default=0)
 
 
 def _shown(node: Any, kind: str) -> str:

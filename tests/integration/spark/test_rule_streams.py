@@ -488,6 +488,20 @@ def test_an_old_alert_that_lasts_is_sent_beside_a_rule_with_a_long_watermark(
     assert sum(one.tooOld for one in counts) == 3
 
 
+def test_control_characters_in_a_key_stop_no_stream(
+    spark: SparkSession, arriving: Arriving, deliverer: FakeDeliverer, tmp_path: Path
+) -> None:
+    arriving.put([reading("a\x01b\uffff", 1, 45.0), reading("JFK", 2, 1.0)])
+    arriving.put([reading("JFK", 3, 1.0)])
+    run_to_end(
+        stream_of(arriving.stream(spark), gale(), deliverer.url, replay=True),
+        tmp_path / "checkpoint",
+    )
+    (one,) = deliverer.accepted
+    assert one["properties"]["AlertingManagedElement"] == "origin=a\ufffdb\ufffd"
+    assert one["properties"]["Message"] == "a\ufffdb\ufffd: gusts of 45.0 mph"
+
+
 def test_own_watermarks_that_an_aggregate_hides_are_refused(
     spark: SparkSession, arriving: Arriving
 ) -> None:

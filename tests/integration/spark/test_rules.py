@@ -326,6 +326,7 @@ def refused(given: DataFrame, rules: Sequence[Rule], **options: Any) -> str:
         ("sum(visib) over (partition by origin) > 1", "is more than an expression of the row"),
         ("a.b.abs(visib) > 1", "the function 'a.b.abs' is not allowed"),
         (" or ".join(["visib > 1"] * 400), "it has more than 1,000 parts"),
+        ("(" * 4_900 + "visib > 1" + ")" * 4_900, "more than 100 parentheses in each other"),
     ],
 )
 def test_a_condition_that_is_more_than_one_of_the_row_is_refused(

@@ -118,6 +118,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"readings": None, "levels": ["Major"]}, "every: is missing, or no text"),
     ({"readings": None, "levels": [], "every": "x"}, "every: 'x' is no duration; write 1 hour"),
     ({"readings": None, "levels": [["a"]], "every": "1 hour"}, "levels 1: ['a'] is unknown"),
+    (
+        {"readings": None, "levels": ["Fatal/NonRecoverable"], "every": "1 hour"},
+        "level: Fatal/NonRecoverable is no severity of",
+    ),
     ({"maintenance": "a"}, "maintenance: 'a' is no list; write one"),
     ({"maintenance": [{"start": "1 hour"}]}, "maintenance 1: end is missing; add it"),
     ({"maintenance": [{"strat": "1 hour"}]}, "maintenance 1: 'strat' is no field; did you mean st"),
