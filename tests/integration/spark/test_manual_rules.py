@@ -1,13 +1,11 @@
 """The tutorial of rules, docs/readings-to-alerts.md, from its first line to its last."""
 
-import io
 import os
-import re
-from contextlib import redirect_stdout
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from support.fake_deliverer import FakeDeliverer
 from support.house import ROOT
@@ -16,31 +14,23 @@ from support.manual import DOCS, REWRITE
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 PAGE = DOCS / "readings-to-alerts.md"
-STEP = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<prints>.*?)```\n)?", re.DOTALL)
 
 
-def test_its_steps_print_what_the_page_says(
-    deliverer: FakeDeliverer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("PILLION_URL", deliverer.url)
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()
-    names: dict[str, Any] = {}
-
-    def run(step: re.Match[str]) -> str:
-        with redirect_stdout(io.StringIO()) as printed:
-            exec(compile(step["code"], PAGE.name, "exec"), names)
-        lines = (line.rstrip() for line in printed.getvalue().splitlines())
-        shown = "".join(f"{line}\n" for line in lines if line)
-        if step["prints"] is None:
-            assert shown == ""
-            return step[0]
-        return f"```python\n{step['code']}```\n\n```text\n{shown}```\n"
-
-    text = PAGE.read_text(encoding="utf-8")
-    found = STEP.sub(run, text)
+def test_its_steps_print_what_the_page_says(deliverer: FakeDeliverer, tmp_path: Path) -> None:
+    # In a process of its own: Spark takes the address from the environment of its start.
+    environment = os.environ | {
+        "PILLION_URL": deliverer.url,
+        "PYTHONPATH": str(ROOT / "tests"),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    made = tmp_path / PAGE.name
+    command = [sys.executable, "-m", "support.tutorial", str(PAGE), str(made)]
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = made.read_text(encoding="utf-8")
     if os.environ.get(REWRITE):
         PAGE.write_text(found, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == found
