@@ -61,6 +61,8 @@ class Case:
     start: int
     #: In the order of arrival.
     readings: tuple[Reading, ...]
+    #: Whether the levels of the readings are given; else the rule's conditions decide.
+    has_levels: bool
     until: int
     #: Windows in order, without overlaps.
     maintenance: Sequence[Span]
@@ -80,8 +82,12 @@ class Difference:
 
 
 def run_case(case: Case) -> list[Difference]:
-    """What differs from the expectation; nothing if the case passes."""
-    found, late = _run(case)
+    """What differs from the expectation by the given levels; nothing if the case passes."""
+    return differences_of(case, *_run(case))
+
+
+def differences_of(case: Case, found: list[Transition], late: int) -> list[Difference]:
+    """What differs from the expectation in transitions and the number of late readings."""
     differences = [*_compare(case, found)]
     if late != case.late:
         differences.append(Difference("late", f"expected {case.late} late readings, got {late}"))
@@ -202,6 +208,8 @@ class _Reader:
             key=self._key(rule),
             start=self._start,
             readings=readings,
+            has_levels="levels" in self._entry
+            or any("level" in one for one in self._entry["readings"]),
             until=last if until is None else self._time(until, "until"),
             maintenance=joined(self._windows()),
             late=_number(self._entry.get("late", "0"), "late"),

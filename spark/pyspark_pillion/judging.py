@@ -25,8 +25,10 @@ from pyspark_pillion.conditions import ConditionError, Conditions, without_ansi
 from pyspark_pillion.measuring import measures_of
 
 #: The columns: a JSON array of the group's name and the values of its keys; the event time in
-#: microseconds since 1970; the level by each rule; and the texts and numbers of the group.
+#: microseconds since 1970; the level by each rule, as digits and NO_LEVEL; and the texts and
+#: numbers of the group.
 PLACE, AT, LEVELS, TEXTS, NUMBERS = "place", "at", "levels", "texts", "numbers"
+NO_LEVEL = "-"
 #: The name of the first rule with a condition that is null though none of its columns is.
 FAILED = "failed"
 #: The earliest event time of the row: with several, no watermark passes a later one too early.
@@ -193,7 +195,10 @@ def _place(
     return F.struct(
         F.when(is_whole, F.to_json(F.array(F.lit(name), *keys))).alias(PLACE),
         F.unix_micros(_moment(conditions, rules[0].event_time)).alias(AT),
-        F.array(*of_rules).cast("array<int>").alias(LEVELS),
+        # One text is much cheaper to bring to Python than a list.
+        F.concat(
+            *(F.coalesce(level.cast("int").cast("string"), F.lit(NO_LEVEL)) for level in of_rules)
+        ).alias(LEVELS),
         F.array(*(F.make_valid_utf8(_column(text).cast("string")) for text in texts))
         .cast("array<string>")
         .alias(TEXTS),

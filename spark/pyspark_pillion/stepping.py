@@ -3,6 +3,7 @@
 import datetime
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ from pyspark_pillion.judging import (
     LEVELS,
     MARK,
     MICROSECOND,
+    NO_LEVEL,
     NUMBERS,
     PLACE,
     TEXTS,
@@ -70,11 +72,15 @@ _PART = MOST_PENDING // 2
 _LOOK = HOUR
 
 #: Place, event time in microseconds, level by each rule, texts of the messages, and numbers.
-_Row: TypeAlias = tuple[
-    str, int, Sequence[int | None], Sequence[str | None], Sequence[float | None]
-]
+_Row: TypeAlias = tuple[str, int, str, Sequence[str | None], Sequence[float | None]]
 _ROW = (PLACE, AT, LEVELS, TEXTS, NUMBERS)
 _REMOVED = Group((), (), {}, {})
+
+
+@lru_cache(maxsize=10_000)
+def _levels(digits: str) -> Sequence[int | None]:
+    """Most readings have the levels of many others."""
+    return tuple(None if one == NO_LEVEL else int(one) for one in digits)
 
 
 class RuleGroups:
@@ -93,7 +99,8 @@ class RuleGroups:
 
     def readings(self, name: str, rows: Iterable[_Row]) -> Iterator[JudgedReading]:
         group = self._groups.get(name, _REMOVED)
-        for _, at, levels, values, numbers in rows:
+        for _, at, digits, values, numbers in rows:
+            levels = _levels(digits)
             pairs = zip(group.texts, values, strict=True)
             texts = {column: value for column, value in pairs if value is not None}
             if not group.numbers:

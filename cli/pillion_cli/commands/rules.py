@@ -3,10 +3,11 @@
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from pillion_cli.arguments import Options, add_output_argument
 from pillion_cli.exits import CommandError, Exit
-from pillion_rules.cases import Case, Difference, load_cases, run_case
+from pillion_rules.cases import Case, Difference, differences_of, load_cases, run_case
 from pillion_rules.errors import RuleError
 from pillion_rules.explain import explain
 from pillion_rules.rule import Rule, schema
@@ -17,15 +18,16 @@ Check, test and explain rules: YAML that says when readings raise, change, repea
 alert. RULES is a file, or a quoted pattern such as 'rules/*.yaml'.
 
 test runs the cases of the file CASES, and names every difference between the expected and the real
-transitions. It needs --levels: each case gives the level of every reading, and no expression is
-evaluated. Cases with readings are for a later version.
+transitions. The conditions of cases that give columns are evaluated by Spark, which is started once
+in this process: it needs pyspark and Java. Cases that give levels need no Spark. With --levels no
+condition is evaluated, and a reading without a level has none.
 
 explain checks the rules, and says in plain sentences what each one does. schema prints the JSON
 schema of files of rules, for an editor.
 
 examples:
   pillion rules explain 'rules/*.yaml'
-  pillion rules test rules/weather.yaml rules/weather-cases.yaml --levels
+  pillion rules test rules/weather.yaml rules/weather-cases.yaml
   pillion rules schema > rules.schema.json
 
 exit codes: 0 done, 1 a rule or a case is wrong, or a case has failed, 2 a wrong command line.
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=list(ACTIONS), help="action")
     parser.add_argument("rules", metavar="RULES", nargs="?", help="file or pattern of rules")
     parser.add_argument("cases", metavar="CASES", nargs="?", help="file of cases, for test")
-    Options(parser).flag("--levels", "test needs it: each case gives the level of every reading")
+    Options(parser).flag("--levels", "test the levels of readings alone, without Spark")
     add_output_argument(parser)
 
 
@@ -57,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
         cases = load_cases(args.cases, rules)
     except RuleError as error:
         raise CommandError(*_lines(error.problems)) from None
-    return _test(cases, as_json=args.output == "json")
+    results = [*_results(cases, by_levels=args.levels)]
+    return _show(results, as_json=args.output == "json")
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -66,13 +69,8 @@ def _check(args: argparse.Namespace) -> None:
         if (value is not None) is not (name in needed):
             text = "is missing" if value is None else f"not for {args.action}"
             raise CommandError(f"{name}: {text}", code=Exit.USAGE)
-    if args.levels is not (args.action == "test"):
-        text = (
-            "test needs --levels: this version tests levels, and evaluates no expressions"
-            if args.action == "test"
-            else f"--levels: not for {args.action}"
-        )
-        raise CommandError(text, code=Exit.USAGE)
+    if args.levels and args.action != "test":
+        raise CommandError(f"--levels: not for {args.action}", code=Exit.USAGE)
 
 
 def _lines(problems: Sequence[str]) -> Iterator[str]:
@@ -92,8 +90,39 @@ def _explain(rules: Sequence[Rule], *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _test(cases: Sequence[Case], *, as_json: bool) -> int:
-    results = [(case, run_case(case)) for case in cases]
+_Result: TypeAlias = tuple[Case, list[Difference]]
+
+
+def _results(cases: Sequence[Case], *, by_levels: bool) -> Iterator[_Result]:
+    if by_levels or all(case.has_levels for case in cases):
+        yield from ((case, run_case(case)) for case in cases)
+        return
+    try:
+        # Few who run this command have Spark.
+        from pyspark.errors import PySparkRuntimeError
+
+        from pyspark_pillion import case_runs
+    except ImportError:
+        raise CommandError(
+            "cases with columns need pyspark: pip install 'pillion[spark-rules]', or give levels"
+        ) from None
+    try:
+        session = case_runs.start()
+    except PySparkRuntimeError as error:
+        raise CommandError(f"cases with columns need Spark, which did not start: {error}") from None
+    try:
+        for case in cases:
+            if case.has_levels:
+                yield case, run_case(case)
+            else:
+                yield case, differences_of(case, *case_runs.run(session, case))
+    except RuleError as error:
+        raise CommandError(*_lines(error.problems)) from None
+    finally:
+        session.stop()
+
+
+def _show(results: Sequence[_Result], *, as_json: bool) -> int:
     failed = sum(bool(differences) for _, differences in results)
     if as_json:
         print(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,6 @@ def test_the_command_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["test", "a", "b"], "test needs --levels: this version tests levels"),
         (["test", "a", "--levels"], "CASES: is missing"),
         (["explain"], "RULES: is missing"),
         (["explain", "a", "b"], "CASES: not for explain"),
@@ -243,11 +243,30 @@ def test_the_manual_shows_every_rule_of_the_example() -> None:
     assert sorted(shown) == sorted(rule.name for rule in rules)
 
 
-def test_the_case_of_the_manual_passes(tmp_path: Path) -> None:
+def test_the_cases_of_the_manual_are_right(tmp_path: Path) -> None:
+    by_columns, by_levels = (one for one in blocks(DOCS / "rules.md", "yaml") if "cases:" in one)
     path = tmp_path / "cases.yaml"
-    path.write_text(next(one for one in blocks(DOCS / "rules.md", "yaml") if "cases:" in one))
+    path.write_text(by_levels)
     (case,) = load_cases(path, Rule.load(reference.RULES))
-    assert run_case(case) == []
+    assert (run_case(case), case.has_levels) == ([], True)
+    # A test with Spark runs the one with columns, which is an example.
+    _, examples = reference.CASES.with_name("conditions.yaml").read_text().split("cases:\n")
+    _, entry = by_columns.split("cases:\n")
+    assert entry.strip() in examples
+
+
+def test_cases_with_columns_need_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.errors", None)
+    path = tmp_path / "cases.yaml"
+    (by_columns, _) = (one for one in blocks(DOCS / "rules.md", "yaml") if "cases:" in one)
+    path.write_text(by_columns)
+    rules = str(reference.EXAMPLES / "*.yaml")
+    assert main(["rules", "test", rules, str(path)]) == Exit.FAILED
+    assert "cases with columns need pyspark: pip install" in capsys.readouterr().err
+    # By levels alone no reading has one.
+    assert main(["rules", "test", rules, str(path), "--levels"]) == Exit.FAILED
 
 
 def test_the_program_of_the_manual_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def test_each_key_gives_what_the_model_without_state_tells(
     until = cut * MINUTE
     group = "of all"
     rows: list[Any] = [
-        (json.dumps([group, key]), at * MINUTE, [level] * len(RULES), [], [])
+        (json.dumps([group, key]), at * MINUTE, digits(level) * len(RULES), [], [])
         for key, readings in sorted(keys.items())
         for at, level in sorted(readings, key=lambda pair: pair[0])
     ]
@@ -47,6 +47,10 @@ def test_each_key_gives_what_the_model_without_state_tells(
         ]
         given_now = [Reading(at * MINUTE, level) for at, level in readings if at <= cut]
         assert sorted(told) == sorted(expected(rule, given_now, until=until))
+
+
+def digits(level: int | None) -> str:
+    return "-" if level is None else str(level)
 
 
 class Handle:
@@ -85,7 +89,8 @@ def processed(
     processor.init(handle)
     place = json.dumps(["g", "x"])
     given_rows = [
-        Row(place=place, at=at * MINUTE, levels=[level], texts=[], numbers=[]) for at, level in rows
+        Row(place=place, at=at * MINUTE, levels=digits(level), texts=[], numbers=[])
+        for at, level in rows
     ]
     values = TimerValues(0, watermark * 60_000)
     with pytest.MonkeyPatch.context() as patch:
@@ -142,7 +147,7 @@ class ByClock:
         found: list[Row] = []
         if readings:
             rows = [
-                Row(place=self._key[0], at=at * MINUTE, levels=[5], texts=[], numbers=[])
+                Row(place=self._key[0], at=at * MINUTE, levels="5", texts=[], numbers=[])
                 for at in readings
             ]
             found += processor.handleInputRows(self._key, iter(rows), times)

@@ -1,0 +1,98 @@
+"""Cases of rules whose conditions Spark evaluates: what each rule makes of columns."""
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pillion_rules import MaintenanceWindow, Reading, RuleError, RuleSet, Transition
+from pillion_rules.cases import Case
+from pillion_rules.state import NEVER
+from pyspark_pillion.judging import AT, EPOCH, LEVELS, MICROSECOND, NUMBERS, PLACE, TEXTS, judged
+from pyspark_pillion.stepping import RuleGroups
+
+_TRUTH = {"true": True, "false": False}
+
+
+def start() -> SparkSession:
+    """Start Spark in this process, quietly. Raises PySparkRuntimeError without Java."""
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    builder = SparkSession.builder.master("local[1]").appName("pillion rules test")
+    session = builder.config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def run(session: SparkSession, case: Case) -> tuple[list[Transition], int]:
+    """Return the transitions of a case, and how many readings were late.
+
+    A column of which all values are numbers is one of numbers, as with true and false; all others
+    are texts. Raises RuleError if the rule does not fit the columns.
+    """
+    try:
+        found = judged(_frame(session, case), [case.rule])
+    except RuleError as error:
+        raise RuleError(f"case {case.name}: {one}" for one in error.problems) from None
+    ((name, group),) = found.groups.items()
+    windows = [MaintenanceWindow(start=start, end=end) for start, end in case.maintenance]
+    rules = RuleSet(group.rules, group.measured, windows)
+    rows = found.rows.select(PLACE, AT, LEVELS, TEXTS, NUMBERS).collect()
+    state, newest, late = None, NEVER, 0
+    transitions: list[Transition] = []
+    for one in RuleGroups(found.groups).readings(name, (tuple(row) for row in rows)):
+        # A job takes a batch with the watermark of the batches before it.
+        watermark = NEVER if newest == NEVER else newest - case.rule.durations.watermark
+        is_late = one[0] <= watermark
+        made = rules.step(case.key, state, [] if is_late else [one], watermark=watermark)
+        state, late = made.state, late + is_late
+        transitions += made.transitions
+        newest = max(newest, one[0])
+    last = rules.step(case.key, state, (), watermark=case.until)
+    return [*transitions, *last.transitions], late
+
+
+def _frame(session: SparkSession, case: Case) -> DataFrame:
+    """The readings of a case in the order of their arrival."""
+    rule, readings = case.rule, case.readings
+    keys = dict(zip(rule.keys, case.key, strict=True))
+    names = sorted({name for one in readings for name in one.values} - {*keys, rule.event_time})
+    columns = {name: _values(name, readings) for name in names}
+    schema = [f"`{name}` string" for name in keys]
+    schema += [f"`{rule.event_time}` timestamp"]
+    schema += [f"`{name}` {kind}" for name, (kind, _) in columns.items()]
+    rows = [
+        (
+            *keys.values(),
+            EPOCH + one.at * MICROSECOND,
+            *(found[place] for _, found in columns.values()),
+        )
+        for place, one in enumerate(readings)
+    ]
+    return session.createDataFrame(rows, ", ".join(schema)).coalesce(1)
+
+
+def _values(name: str, readings: Sequence[Reading]) -> tuple[str, list[object]]:
+    """Return the type of a column, and its values. An empty text and ``null`` are no value."""
+    texts = [one.values.get(name, "") for one in readings]
+    texts = ["" if text in ("null", "~") else text for text in texts]
+    given = [text for text in texts if text]
+    if given and all(text in _TRUTH for text in given):
+        return "boolean", [_TRUTH.get(text) for text in texts]
+    if given and _are_numbers(given):
+        return "double", [float(text) if text else None for text in texts]
+    return "string", [text or None for text in texts]
+
+
+def _are_numbers(texts: Iterable[str]) -> bool:
+    try:
+        for text in texts:
+            float(text)
+    except ValueError:
+        return False
+    return True

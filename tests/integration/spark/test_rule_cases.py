@@ -1,0 +1,89 @@
+"""``pillion rules test`` of cases with columns, whose conditions a real Spark evaluates."""
+
+from pathlib import Path
+
+import pytest
+
+from pillion_cli.exits import Exit
+from pillion_cli.main import main
+from support.weather import RULES
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+PATTERN = str(RULES.with_name("*.yaml"))
+CASES = RULES.parent / "cases" / "conditions.yaml"
+
+ONE = """
+cases:
+  - name: {name}
+    rule: {rule}
+    key: {{{key}: JFK}}
+    readings:
+      - {{at: 0 hours, {zero}}}
+      - {{at: 1 hour, {one}}}
+      - {{at: 0 hours, {zero}}}
+    late: {late}
+    expect: {expect}
+"""
+
+
+def cases(folder: Path, **changes: str) -> str:
+    fields = {
+        "name": "one",
+        "rule": "weather.rain",
+        "key": "origin",
+        "zero": "precip: 0",
+        "one": "precip: 0.4",
+        "late": "1",
+        "expect": "[{transition: raised, at: 1 hour, level: Minor}]",
+    }
+    path = folder / "cases.yaml"
+    path.write_text(ONE.format(**fields | changes))
+    return str(path)
+
+
+def test_the_cases_of_the_examples_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "test", PATTERN, str(CASES)]) == Exit.OK
+    assert capsys.readouterr().out.splitlines()[-1] == "3 cases, 0 failed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "printed"),
+    [
+        ({}, "ok    one\n1 case, 0 failed\n"),
+        ({"one": "precip: 0.2"}, "missing     raised Minor at 1 hour"),
+        ({"one": "precip: null"}, "missing     raised Minor at 1 hour"),
+        ({"late": "0"}, "late        expected 0 late readings, got 1"),
+        ({"rule": "station.silent", "expect": "[]"}, "1 case, 0 failed"),
+    ],
+)
+def test_conditions_decide(
+    changes: dict[str, str], printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = main(["rules", "test", PATTERN, cases(tmp_path, **changes)])
+    out = capsys.readouterr().out
+    assert printed in out
+    assert found == (Exit.OK if "0 failed" in out else Exit.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"zero": "prec: 0", "one": "prec: 1"}, "case one: rule weather.rain: severity Minor: "),
+        ({"one": "precip: much, wind_gust: 3"}, None),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(
+    changes: dict[str, str],
+    told: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["rules", "test", PATTERN, cases(tmp_path, **changes)]) == Exit.FAILED
+    printed = capsys.readouterr()
+    if told is None:
+        # A text is no number: the condition is null.
+        assert "missing     raised Minor" in printed.out
+    else:
+        assert told in printed.err
+        assert "'precip' is no column of the readings; did you mean prec?" in printed.err
