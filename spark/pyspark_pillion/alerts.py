@@ -14,7 +14,7 @@ from pyspark_pillion.publishing import Value, identifier
 CLASS = "CIM_AlertIndication"
 #: Defines the values of MessageID.
 _OWNER = "Pillion"
-_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+_UTC = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
 #: What no XML has, and the most characters of a text of data.
 _NOT_IN_XML = r"[\x00-\x08\x0B\x0C\x0E-\x1F\uFFFE\uFFFF]"
 _LONGEST_TEXT = 10_000
@@ -60,7 +60,7 @@ def alert_properties(rules: Sequence[Rule], *, source: str) -> dict[str, Value]:
         "MessageArguments": F.array_compact(
             F.array(
                 F.col("level"),
-                F.date_format("since", _TIME),
+                _utc("since"),
                 F.col("count").cast("string"),
                 F.col("reason"),
             )
@@ -68,6 +68,11 @@ def alert_properties(rules: Sequence[Rule], *, source: str) -> dict[str, Value]:
         "CorrelatedIndications": F.when(~is_raise, F.array(raise_of)),
         "group": F.sha2(F.to_json(F.struct("rule", "key", F.unix_micros("raised_at"))), 256),
     }
+
+
+def _utc(name: str) -> Column:
+    """Return the text of a time, whatever the session's time zone is."""
+    return F.get_json_object(F.to_json(F.struct(name), _UTC), f"$.{name}")
 
 
 def _clean(text: Column) -> Column:

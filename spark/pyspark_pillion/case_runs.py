@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 
 from pillion_rules import MaintenanceWindow, Reading, RuleError, RuleSet, Transition
 from pillion_rules.cases import Case
 from pillion_rules.state import NEVER
+from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.judging import AT, EPOCH, LEVELS, MICROSECOND, NUMBERS, PLACE, TEXTS, judged
 from pyspark_pillion.stepping import RuleGroups
 
@@ -14,7 +16,7 @@ _TRUTH = {"true": True, "false": False}
 
 
 def start() -> SparkSession:
-    """Start Spark in this process, quietly. Raises PySparkRuntimeError without Java."""
+    """Start Spark in this process, quietly. Raises ConfigurationError without Java."""
     settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -24,7 +26,10 @@ def start() -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
     }
     builder = SparkSession.builder.master("local[1]").appName("pillion rules test")
-    session = builder.config(map=settings).getOrCreate()
+    try:
+        session = builder.config(map=settings).getOrCreate()
+    except PySparkRuntimeError as error:
+        raise ConfigurationError([f"Spark did not start: {error}"]) from None
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -99,17 +99,15 @@ def _results(cases: Sequence[Case], *, by_levels: bool) -> Iterator[_Result]:
         return
     try:
         # Few who run this command have Spark.
-        from pyspark.errors import PySparkRuntimeError
-
-        from pyspark_pillion import case_runs
+        from pyspark_pillion import ConfigurationError, case_runs
     except ImportError:
         raise CommandError(
             "cases with columns need pyspark: pip install 'pillion[spark-rules]', or give levels"
         ) from None
     try:
         session = case_runs.start()
-    except PySparkRuntimeError as error:
-        raise CommandError(f"cases with columns need Spark, which did not start: {error}") from None
+    except ConfigurationError as error:
+        raise CommandError(f"cases with columns need Spark: {error.problems[0]}") from None
     try:
         for case in cases:
             if case.has_levels:

@@ -1,5 +1,8 @@
 """``pillion rules test`` of cases with columns, whose conditions a real Spark evaluates."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,16 @@ def cases(folder: Path, **changes: str) -> str:
 def test_the_cases_of_the_examples_pass(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "test", PATTERN, str(CASES)]) == Exit.OK
     assert capsys.readouterr().out.splitlines()[-1] == "3 cases, 0 failed"
+
+
+def test_without_java_the_command_says_what_is_missing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pillion_cli.main", "rules", "test", PATTERN, str(CASES)]
+    environment = os.environ | {"JAVA_HOME": str(tmp_path)}
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == Exit.FAILED
+    assert "pillion rules: cases with columns need Spark: Spark did not start:" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -404,7 +404,7 @@ def test_an_alert_is_one_group_whose_indications_name_its_raise(
         "Message": "JFK: gusts of 45.0 mph",
         "MessageID": "raised",
         "OwningEntity": "Pillion",
-        "MessageArguments": ["Minor", "2025-12-31T20:00:00.000000-05:00", "1"],
+        "MessageArguments": ["Minor", "2026-01-01T01:00:00.000000Z", "1"],
         "IndicationIdentifier": raised["properties"]["IndicationIdentifier"],
     }
     assert [line["properties"]["PerceivedSeverity"] for line in deliverer.accepted] == [4, 6, 2, 4]

@@ -258,7 +258,7 @@ def test_the_cases_of_the_manual_are_right(tmp_path: Path) -> None:
 def test_cases_with_columns_need_spark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark.errors", None)
+    monkeypatch.setitem(sys.modules, "pyspark_pillion.case_runs", None)
     path = tmp_path / "cases.yaml"
     (by_columns, _) = (one for one in blocks(DOCS / "rules.md", "yaml") if "cases:" in one)
     path.write_text(by_columns)
