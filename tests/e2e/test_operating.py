@@ -239,7 +239,8 @@ def test_commands_ask_a_deliverer_by_its_pod(operated: Operated, report: Report)
         assert (code, "success" in printed) == (0, True)
         code, printed = commanded(operated, sidecar, "test", "dead")
         assert code != 0
-        assert "refused" in printed
+        # The address of a service without endpoints refuses, or is silent while rules are written.
+        assert re.search(r"refused|timed out", printed)
         code, printed = commanded(operated, sidecar, "doctor")
         assert "queue of dead" in printed
         code, printed = commanded(operated, "nobody", "queues")
