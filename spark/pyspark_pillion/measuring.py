@@ -188,7 +188,9 @@ class _OfWindows(_Formulas):
                 "FILTER; write for example count_if(delay > 30)"
             )
         column = self._argument(name, children.apply(0))
-        parts = [self._part(one, children.apply(0), column) for one in _AGGREGATES[name]]
+        # Two functions of one expression may count different readings.
+        text = f"{name} {children.apply(0).sql()}"
+        parts = [self._part(one, text, column) for one in _AGGREGATES[name]]
         return parts[0] if len(parts) == 1 else Operation("Divide", tuple(parts))
 
     def _argument(self, function: str, node: Any) -> Column:
@@ -199,8 +201,8 @@ class _OfWindows(_Formulas):
             return F.when(found.isNotNull(), 1.0)
         return _double(node, found, kind)
 
-    def _part(self, kind: Aggregate, node: Any, column: Column) -> Name:
-        name = f"{kind} {node.sql()}"
+    def _part(self, kind: Aggregate, text: str, column: Column) -> Name:
+        name = f"{kind} of {text}"
         self.columns[name], self.aggregates[name] = column, kind
         return Name(name)
 

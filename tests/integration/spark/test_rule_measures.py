@@ -110,6 +110,27 @@ def test_a_window_of_late_flights_raises_and_clears(spark: SparkSession, tmp_pat
     assert [one for one in again if one[1] == "UA"] == [one for one in found if one[1] == "UA"]
 
 
+def test_two_functions_of_one_expression_are_two_measures(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lines = [flight("UA", minute, 40.0 * minute) for minute in range(3)]
+    rule = Rule(
+        "counts",
+        keys=["carrier"],
+        event_time="sched",
+        window="1 hour",
+        measure={"all": "count(dep_delay > 0)", "late": "count_if(dep_delay > 0)"},
+        severity={"Major": "late < all"},
+        message="{late} of {all}",
+    )
+    found = told(
+        transitions(
+            batch(spark, tmp_path, FLIGHTS, [*lines, flight("UA", 90, 1.0)]), rule
+        ).collect()
+    )
+    assert [one[2:] for one in found] == [("raised", "Major", 60, "2 of 3")]
+
+
 def test_a_fall_of_pressure_is_that_of_the_last_reading_with_a_value(
     spark: SparkSession, tmp_path: Path
 ) -> None:
