@@ -1,19 +1,22 @@
 """Cases: series of levels, and the transitions that a rule must make of them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pillion_rules.durations import duration_text, parse_duration, parse_time, time_text
 from pillion_rules.errors import RuleError, nearest, shown
 from pillion_rules.files import entries_of
-from pillion_rules.machine import step
+from pillion_rules.machine import Step, step
 from pillion_rules.maintenance import Span, joined
 from pillion_rules.names import level_names, levels
 from pillion_rules.rule import Rule
+from pillion_rules.rule_set import KeyStep
 from pillion_rules.state import NEVER
 from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind
+
+T = TypeVar("T")
 
 #: Maximum cases of a file, and readings of a case.
 MOST_CASES = 10_000
@@ -100,20 +103,34 @@ def transitions_of(case: Case) -> list[Transition]:
 
 
 def _run(case: Case) -> tuple[list[Transition], int]:
-    found: list[Transition] = []
     windows = [case.maintenance] if case.maintenance else []
+
+    def by_level(state: bytes | None, readings: Sequence[Reading], watermark: int) -> Step:
+        return step(
+            *(case.rule, case.key, state, readings), watermark=watermark, maintenance=windows
+        )
+
+    return play(case, [(one.at, one) for one in case.readings], by_level)
+
+
+def play(
+    case: Case,
+    readings: Iterable[tuple[int, T]],
+    take: Callable[[bytes | None, Sequence[T], int], Step | KeyStep],
+) -> tuple[list[Transition], int]:
+    """Take readings, each with its time, in the order of their arrival. Return the transitions, and
+    how many were late. ``take`` has the state, at most one reading, and the watermark."""
+    found: list[Transition] = []
     state, newest, late = None, NEVER, 0
-    for reading in case.readings:
+    for at, reading in readings:
         # A job takes a batch with the watermark of the batches before it.
         watermark = NEVER if newest == NEVER else newest - case.rule.durations.watermark
-        made = step(
-            *(case.rule, case.key, state, [reading]), watermark=watermark, maintenance=windows
-        )
-        state, late = made.state, late + made.late
+        is_late = at <= watermark
+        made = take(state, [] if is_late else [reading], watermark)
+        state, late = made.state, late + is_late + made.late
         found += made.transitions
-        newest = max(newest, reading.at)
-    last = step(case.rule, case.key, state, (), watermark=case.until, maintenance=windows)
-    return [*found, *last.transitions], late
+        newest = max(newest, at)
+    return [*found, *take(state, [], case.until).transitions], late
 
 
 def _compare(case: Case, found: list[Transition]) -> Iterator[Difference]:

@@ -1,7 +1,7 @@
 """What rules measure over several readings of a key: aggregates of windows, and rates of change.
 
-Only numbers of readings come in, and readings with a level go out to the step function. Whatever is
-kept is independent of the order of arrival between two watermarks, sums too.
+Numbers of readings come in, and readings with a level go to the step function. State and sums do
+not depend on the order of arrival between two watermarks.
 """
 
 import math

@@ -71,7 +71,7 @@ def alert_properties(rules: Sequence[Rule], *, source: str) -> dict[str, Value]:
 
 
 def _utc(name: str) -> Column:
-    """Return the text of a time, whatever the session's time zone is."""
+    """Return the text of a time in UTC. The time zone of the session has no effect."""
     return F.get_json_object(F.to_json(F.struct(name), _UTC), f"$.{name}")
 
 

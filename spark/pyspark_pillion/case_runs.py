@@ -5,9 +5,16 @@ from collections.abc import Iterable, Sequence
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 
-from pillion_rules import MaintenanceWindow, Reading, RuleError, RuleSet, Transition
-from pillion_rules.cases import Case
-from pillion_rules.state import NEVER
+from pillion_rules import (
+    JudgedReading,
+    KeyStep,
+    MaintenanceWindow,
+    Reading,
+    RuleError,
+    RuleSet,
+    Transition,
+)
+from pillion_rules.cases import Case, play
 from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.judging import AT, EPOCH, LEVELS, MICROSECOND, NUMBERS, PLACE, TEXTS, judged
 from pyspark_pillion.stepping import RuleGroups
@@ -37,8 +44,8 @@ def start() -> SparkSession:
 def run(session: SparkSession, case: Case) -> tuple[list[Transition], int]:
     """Return the transitions of a case, and how many readings were late.
 
-    A column of which all values are numbers is one of numbers, as with true and false; all others
-    are texts. Raises RuleError if the rule does not fit the columns.
+    The type of a column is double if all its values are numbers, boolean if all are true or false,
+    and else string. Raises RuleError if the rule does not fit the columns.
     """
     try:
         found = judged(_frame(session, case), [case.rule])
@@ -48,18 +55,12 @@ def run(session: SparkSession, case: Case) -> tuple[list[Transition], int]:
     windows = [MaintenanceWindow(start=start, end=end) for start, end in case.maintenance]
     rules = RuleSet(group.rules, group.measured, windows)
     rows = found.rows.select(PLACE, AT, LEVELS, TEXTS, NUMBERS).collect()
-    state, newest, late = None, NEVER, 0
-    transitions: list[Transition] = []
-    for one in RuleGroups(found.groups).readings(name, (tuple(row) for row in rows)):
-        # A job takes a batch with the watermark of the batches before it.
-        watermark = NEVER if newest == NEVER else newest - case.rule.durations.watermark
-        is_late = one[0] <= watermark
-        made = rules.step(case.key, state, [] if is_late else [one], watermark=watermark)
-        state, late = made.state, late + is_late
-        transitions += made.transitions
-        newest = max(newest, one[0])
-    last = rules.step(case.key, state, (), watermark=case.until)
-    return [*transitions, *last.transitions], late
+    readings = RuleGroups(found.groups).readings(name, (tuple(row) for row in rows))
+
+    def take(state: bytes | None, ready: Sequence[JudgedReading], watermark: int) -> KeyStep:
+        return rules.step(case.key, state, ready, watermark=watermark)
+
+    return play(case, ((one[0], one) for one in readings), take)
 
 
 def _frame(session: SparkSession, case: Case) -> DataFrame:
