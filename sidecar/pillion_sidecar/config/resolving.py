@@ -137,6 +137,9 @@ def _options(resource: Resource, protocol: Protocol) -> object:
     name = protocol.options_name
     if protocol.options is None or name in resource.flawed:
         return None
+    # A fault in another field hides that they are missing: rules run on valid nodes only.
+    if protocol.options_required and name not in resource.spec:
+        return None
     return build(protocol.options, resource.spec.get(name, {}))
 
 

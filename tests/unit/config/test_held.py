@@ -252,3 +252,20 @@ def test_options_without_effect_on_a_url_in_a_secret_are_told(tmp_path: Path) ->
     spec = spec_of(PROTOCOLS["NATS"], destination=None, destinationFrom=source, nats=options)
     (problem,) = complaints(tmp_path, destination(**spec), secret("b", {"url": "nats://h.example"}))
     assert "has tlsFirst, and destination is without TLS" in problem.message
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [one for one in PROTOCOLS.values() if one.options_required],
+    ids=lambda one: one.name,
+)
+@pytest.mark.parametrize("is_null", [False, True], ids=["absent", "null"])
+def test_missing_options_beside_a_fault_elsewhere_end_nothing(
+    tmp_path: Path, protocol: Protocol, is_null: bool
+) -> None:
+    spec = spec_of(protocol, destination="https://:80/")
+    del spec[protocol.options_name]
+    if is_null:
+        spec[protocol.options_name] = None
+    fields = {one.field for one in complaints(tmp_path, destination(**spec))}
+    assert "spec.destination" in fields
