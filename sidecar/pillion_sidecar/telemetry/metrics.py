@@ -3,7 +3,7 @@ read at a scrape. Queues' samples come in bounded pieces, between which the even
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import accumulate
@@ -42,8 +42,8 @@ FormerDiscards: TypeAlias = Mapping[str, Mapping[DiscardReason, int]]
 
 
 class Histogram:
-    """A histogram with one label. Each of ``known`` has a row from the start; other values count as
-    ``other``, so the label is bounded. An observation takes 0.6 us."""
+    """A histogram with one label. Values that are not ``known`` count as ``other``, so the label is
+    bounded. An observation takes 0.6 us."""
 
     def __init__(self, metric: Metric, *, known: Sequence[str]) -> None:
         self.metric = metric
@@ -59,11 +59,15 @@ class Histogram:
         row[bisect_left(self.metric.bounds, amount)] += 1
         self._sums[value] += amount
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, used: Container[str]) -> Iterator[str]:
+        """Yield the rows of the values that are ``used`` or were observed: a row has some 15
+        series."""
         name, (label,) = self.metric.name, self.metric.labels
         edges = [*(number(bound) for bound in self.metric.bounds), "+Inf"]
         yield self.metric.header
         for value, row in self._rows.items():
+            if value not in used and not any(row):
+                continue
             pair = f"{label}={quoted(value)}"
             for edge, count in zip(edges, accumulate(row), strict=True):
                 yield f'{name}_bucket{{{pair},le="{edge}"}} {count}\n'
@@ -196,8 +200,9 @@ class Metrics:
         revision, loaded_at = self._revision or (None, None)
         yield definitions.BUILD.each({self._version: 1})
         yield definitions.START.one(round(self._started_at, 3))
-        yield from self._attempt_duration.lines()
-        yield from self._end_to_end.lines()
+        protocols = {queue.protocol for queue in self._queues()}
+        yield from self._attempt_duration.lines(protocols)
+        yield from self._end_to_end.lines(protocols)
         yield definitions.INTAKE.each(self._intake)
         yield definitions.UNREACHED.each(self._unreached)
         yield definitions.BEYOND_LIMIT.one(self._beyond_limit())
@@ -248,7 +253,7 @@ class Metrics:
         yield definitions.JOURNAL_TORN_WRITES.one(now.torn)
         yield definitions.JOURNAL_FULL.one(int(now.is_full))
         yield definitions.JOURNAL_WAITING.one(now.pending_barriers)
-        yield from self._commits.lines()
+        yield from self._commits.lines({str(self._journal.durability)})
 
 
 #: Destinations in a piece: some 0.3 ms of work.

@@ -329,6 +329,20 @@ def test_end_to_end_time_has_a_histogram_of_its_own(fake_time: FakeTime) -> None
     assert dict(_buckets(metrics, name, "CIM-XML"))[60] == 0
 
 
+def test_a_histogram_has_the_protocols_of_queues_and_of_former_attempts(
+    fake_time: FakeTime,
+) -> None:
+    queue = StillQueue(name="siem")
+    metrics = _metrics(fake_time, queue)
+    metrics.attempted("SMTP", 0.3)
+    found = {
+        dict(labels)["protocol"]
+        for (sample, labels) in _samples(metrics)
+        if sample == "pillion_delivery_attempt_duration_seconds_count"
+    }
+    assert found == {queue.protocol, "SMTP"}
+
+
 def test_unknown_protocols_share_one_label_value(fake_time: FakeTime) -> None:
     metrics = _metrics(fake_time)
     metrics.attempted("gopher", 1.0)
