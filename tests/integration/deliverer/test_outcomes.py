@@ -34,11 +34,12 @@ async def test_faults_and_deliveries_are_the_same_before_and_after_kill_9(tmp_pa
         async with sidecar(folder, "--journal", str(journal)) as process:
             again, _ = await asked(process, "indication=true")
             assert again == before
-            waiting = asyncio.create_task(
-                asked(process, f"after={after}&wait=30&destination=good&result=delivered")
-            )
+            waiting = [
+                asyncio.create_task(asked(process, f"after={after}&wait=30&{only}"))
+                for only in ("destination=good&result=delivered", "destination=bad")
+            ]
             await process.publish(*alerts(5, 1), query="ack=delivered&timeout=30")
-            (one,), _ = await waiting
+            ((one,), _), _ = await asyncio.gather(*waiting)
             assert (one["identifier"], one["number"] > after) == ("5", True)
             named, _ = await asked(process, "identifier=3&destination=bad")
             assert [one["reason"] for one in named] == ["fatal-error"]
