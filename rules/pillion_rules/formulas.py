@@ -124,3 +124,22 @@ CONDITIONS = frozenset(
     {"And", "Or", "Not", "EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual"}
     | {"LessThan", "LessThanOrEqual", "IsNull", "IsNotNull", "In", "between"}
 )
+#: Those of conditions.
+OF_CONDITIONS = frozenset({"And", "Or", "Not"})
+#: Those whose operands are all numbers or all conditions.
+ANY_OPERANDS = frozenset(
+    {"EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan"}
+    | {"LessThanOrEqual", "IsNull", "IsNotNull", "In", "between"}
+    | {"coalesce", "greatest", "least"}
+)
+
+
+def takes(name: str, count: int) -> bool:
+    """Whether an operation takes so many operands."""
+    if name in ("greatest", "least"):
+        return count > 1
+    try:
+        OPERATIONS[name]([1.0] * count)
+    except (TypeError, ValueError, IndexError):
+        return False
+    return count > 0

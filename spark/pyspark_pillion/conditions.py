@@ -28,6 +28,8 @@ _ANSI = "spark.sql.ansi.enabled"
 _CLOCK = re.compile(
     r"\b(date|timestamp\w*)\s*['\"]\s*(now|today|tomorrow|yesterday)\s*['\"]", re.IGNORECASE
 )
+_TIME = re.compile("DATE|TIMESTAMP")
+_OF_CLOCK = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 #: The second is a column of a DataFrame, as readings["gust"].
 ATTRIBUTES = frozenset({"UnresolvedAttribute", "AttributeReference"})
 #: Nodes of Catalyst's syntax tree, as its parser makes them.
@@ -119,7 +121,9 @@ class Conditions:
         """Return an expression of a reading, and its type. Raises ConditionError."""
         self._judge(tree)
         made = self._column(tree)
-        return made, self._type_of(made)
+        kind = self._type_of(made)
+        self._note_failure(tree, made)
+        return made, kind
 
     def tree_of(self, text: str) -> Any:
         """Return Catalyst's syntax tree of a text or Column. Raises ConditionError."""
@@ -144,19 +148,24 @@ class Conditions:
                 f"{text!r} is {kind.simpleString()}, and a condition is true or false; "
                 "compare it with a value"
             )
+        self._note_failure(tree, made)
+        return made
+
+    def _note_failure(self, tree: Any, made: Column) -> None:
         if not _is_null_on_purpose(tree) and self._may_fail(made):
             known = (self._column(one).isNotNull() for one in _attributes(tree).values())
             self._failures.append(functools.reduce(operator.and_, known, made.isNull()))
-        return made
 
     def _column(self, tree: Any) -> Column:
         return ClassicColumn(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(tree))
 
     def _type_of(self, made: Column) -> T.DataType:
         try:
-            (field,) = self._readings.select(made).schema.fields
+            selected = self._readings.select(made)
+            (field,) = selected.schema.fields
         except AnalysisException as error:
             raise ConditionError(_first_line(error)) from None
+        _check_casts(selected)
         return field.dataType
 
     def failure(self) -> Column | None:
@@ -221,6 +230,24 @@ def _attributes(tree: Any) -> dict[str, Any]:
         for node in nodes(tree)
         if node.getClass().getSimpleName() in ATTRIBUTES
     }
+
+
+def _check_casts(selected: DataFrame) -> None:
+    """Raises ConditionError if a constant text becomes a time: Spark takes 'now' for one."""
+    of_plan: Any = selected
+    made = of_plan._jdf.queryExecution().analyzed().expressions().apply(0)
+    for node in nodes(made):
+        if node.getClass().getSimpleName() != "Cast" or not _TIME.match(node.dataType().sql()):
+            continue
+        child = node.child()
+        if child.dataType().sql() != "STRING" or not child.foldable():
+            continue
+        is_plain = child.getClass().getSimpleName() == "Literal" and child.value() is not None
+        if not is_plain or _OF_CLOCK.match(str(child.value())):
+            raise ConditionError(
+                f"{child.sql()} as a time may depend on the clock; write for example "
+                "timestamp'2026-01-01 00:00:00'"
+            )
 
 
 def _check_function(node: Any) -> None:

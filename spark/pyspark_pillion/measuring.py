@@ -4,7 +4,7 @@ Spark parses ``measure``, ``rate`` and the conditions. What a reading alone deci
 of numbers; what several readings decide becomes formulas, which are data.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column
@@ -13,7 +13,17 @@ from pyspark.sql import types as T
 
 from pillion_rules import Rule
 from pillion_rules.errors import nearest
-from pillion_rules.formulas import CONDITIONS, OPERATIONS, Formula, Literal, Name, Operation
+from pillion_rules.formulas import (
+    ANY_OPERANDS,
+    CONDITIONS,
+    OF_CONDITIONS,
+    OPERATIONS,
+    Formula,
+    Literal,
+    Name,
+    Operation,
+    takes,
+)
 from pillion_rules.measures import Aggregate, Measured
 from pillion_rules.names import levels
 from pyspark_pillion.conditions import (
@@ -47,6 +57,8 @@ _OPERATORS = {
     **{("isnull", 0): "IsNull", ("isnotnull", 0): "IsNotNull"},
 }
 _FUNCTIONS = frozenset(name for name in OPERATIONS if name.islower())
+#: Types of numbers in Spark.
+_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
 
 
 class Measures(NamedTuple):
@@ -62,9 +74,7 @@ def measures_of(conditions: Conditions, rule: Rule, problems: list[str]) -> Meas
 
     def parsed(field: str, text: str, translate: Callable[[Any], Formula]) -> Formula:
         try:
-            made = translate(found.tree(text))
-            _check_operands(made)
-            return made
+            return translate(found.tree(text))
         except ConditionError as error:
             problems.append(f"{field}: {error}")
             return Literal(None)
@@ -74,6 +84,7 @@ def measures_of(conditions: Conditions, rule: Rule, problems: list[str]) -> Meas
         name: parsed(f"{field} {name}", text, found.value(name))
         for name, text in (rule.measure or rule.rate or {}).items()
     }
+    found.declare(values)
     assert not isinstance(rule.severity, str)
     numbers = levels()
     severities = tuple(
@@ -97,12 +108,19 @@ def measures_of(conditions: Conditions, rule: Rule, problems: list[str]) -> Meas
 class _Formulas:
     """Translates Catalyst's trees, and gathers the columns of the numbers by their names."""
 
+    #: What else an error names as possible.
+    more = ""
+
     def __init__(self, conditions: Conditions, rule: Rule) -> None:
         self.conditions = conditions
         self.columns: dict[str, Column] = {}
         self.aggregates: dict[str, Aggregate] = {}
         self._true_or_false: set[str] = set()
         self._names = {name.lower(): name for name in rule.measure or rule.rate or {}}
+
+    def declare(self, values: Mapping[str, Formula]) -> None:
+        """Conditions may follow, of these values."""
+        self._true_or_false |= {name for name, one in values.items() if self._is_condition(one)}
 
     def tree(self, text: str) -> Any:
         tree = self.conditions.tree_of(text)
@@ -120,16 +138,37 @@ class _Formulas:
 
     def condition(self, tree: Any) -> Formula:
         made = self._translated(tree, self.leaf)
-        match made:
-            case Operation(name) if name in CONDITIONS:
-                return made
-            case Literal(value) if isinstance(value, bool):
-                return made
-            case Name(name) if name in self._true_or_false:
-                return made
+        if self._is_condition(made):
+            return made
         raise ConditionError(
             f"{tree.sql()!r} is a number, and a condition is true or false; compare it with a value"
         )
+
+    def _is_condition(self, made: Formula) -> bool | None:
+        """Whether a formula is true or false, not a number; None: it is null."""
+        match made:
+            case Literal(value):
+                return None if value is None else isinstance(value, bool)
+            case Name(name):
+                return name in self._true_or_false
+            case Operation(name, operands) if name in ANY_OPERANDS - CONDITIONS:
+                return next((one for one in map(self._is_condition, operands) if one), False)
+            case Operation(name):
+                return name in CONDITIONS
+
+    def _check(self, node: Any, name: str, operands: Sequence[Formula]) -> None:
+        """Raises ConditionError if an operation does not take these operands."""
+        kinds = {self._is_condition(one) for one in operands} - {None}
+        if not takes(name, len(operands)):
+            raise ConditionError(f"the function {name!r} does not take {len(operands)} values")
+        if name in ANY_OPERANDS:
+            wrong = "compares a number with a condition" if len(kinds) > 1 else ""
+        elif name in OF_CONDITIONS:
+            wrong = "has a number for a condition" if False in kinds else ""
+        else:
+            wrong = "has a condition for a number" if True in kinds else ""
+        if wrong:
+            raise ConditionError(f"{node.sql()!r} {wrong}; compare numbers, and join comparisons")
 
     def _translated(self, node: Any, leaf: Callable[[Any], Formula | None]) -> Formula:
         """Translate a tree whose leaves are literals, and what ``leaf`` knows."""
@@ -147,10 +186,12 @@ class _Formulas:
         if name not in OPERATIONS:
             raise ConditionError(
                 f"{node.sql()!r} is not possible with values that are measured; use comparisons, "
-                f"AND, OR, NOT, arithmetic, and {', '.join(sorted(_FUNCTIONS))}"
+                f"AND, OR, NOT, arithmetic, and {', '.join(sorted(_FUNCTIONS))}{self.more}"
             )
-        operands = [children.apply(place) for place in range(children.size())]
-        return Operation(name, tuple(self._translated(one, leaf) for one in operands))
+        parts = [children.apply(place) for place in range(children.size())]
+        operands = tuple(self._translated(one, leaf) for one in parts)
+        self._check(node, name, operands)
+        return Operation(name, operands)
 
     def _measured(self, node: Any) -> Name | None:
         """Return the measured value of a name; None: the node is none."""
@@ -161,8 +202,18 @@ class _Formulas:
 
 
 class _OfWindows(_Formulas):
+    more = f"; in measure also the aggregates {', '.join(_AGGREGATES)}"
+
     def value(self, name: str) -> Callable[[Any], Formula]:
-        return lambda tree: self._translated(tree, self._aggregate)
+        def translated(tree: Any) -> Formula:
+            made = self._translated(tree, self._aggregate)
+            if not any(self._is_aggregate(one) for one in nodes(tree)):
+                raise ConditionError(
+                    f"{tree.sql()!r} has no aggregate; write for example avg(delay) or count(*)"
+                )
+            return made
+
+        return translated
 
     def leaf(self, node: Any) -> Formula | None:
         found = self._measured(node)
@@ -172,6 +223,11 @@ class _OfWindows(_Formulas):
             )
         return found
 
+    def _is_aggregate(self, node: Any) -> bool:
+        return node.getClass().getSimpleName() == "UnresolvedFunction" and (
+            called(node) in _AGGREGATES
+        )
+
     def _aggregate(self, node: Any) -> Formula | None:
         kind = node.getClass().getSimpleName()
         if kind in ATTRIBUTES:
@@ -179,7 +235,7 @@ class _OfWindows(_Formulas):
                 f"{node.sql()!r} is of one reading, and a window has many; write for example "
                 f"max({node.sql()})"
             )
-        if kind != "UnresolvedFunction" or called(node) not in _AGGREGATES:
+        if not self._is_aggregate(node):
             return None
         name, children = called(node), node.children()
         if children.size() != 1 or node.isDistinct() or node.filter().isDefined():
@@ -198,7 +254,8 @@ class _OfWindows(_Formulas):
             return F.when(self.conditions.condition_of(node), 1.0)
         found, kind = self.conditions.scalar_of(node)
         if function == "count":
-            return F.when(found.isNotNull(), 1.0)
+            counted = _finite(found) if isinstance(kind, T.NumericType) else found
+            return F.when(counted.isNotNull(), 1.0)
         return _double(node, found, kind)
 
     def _part(self, kind: Aggregate, text: str, column: Column) -> Name:
@@ -238,27 +295,19 @@ def _double(node: Any, column: Column, kind: T.DataType) -> Column:
         raise ConditionError(
             f"{node.sql()!r} is {kind.simpleString()}, and what is measured is a number; cast it"
         )
+    return _finite(column)
+
+
+def _finite(column: Column) -> Column:
     found = column.cast("double")
     return F.when(F.abs(found) < float("inf"), found)
 
 
 def _number(node: Any) -> float | None:
-    value = node.value()
-    if value is None or isinstance(value, bool | int | float):
+    value, kind = node.value(), node.dataType().simpleString()
+    if value is None or kind == "boolean":
         return value
-    if node.dataType().simpleString().startswith("decimal"):
+    # Times and intervals are whole numbers, too.
+    if kind in _NUMBERS or kind.startswith("decimal"):
         return float(str(value))
     raise ConditionError(f"{node.sql()} is no number; compare what is measured with numbers")
-
-
-def _check_operands(formula: Formula) -> None:
-    if not isinstance(formula, Operation):
-        return
-    for one in formula.operands:
-        _check_operands(one)
-    try:
-        OPERATIONS[formula.name]([1.0] * len(formula.operands))
-    except (TypeError, ValueError, IndexError):
-        raise ConditionError(
-            f"the function {formula.name!r} does not take {len(formula.operands)} values"
-        ) from None

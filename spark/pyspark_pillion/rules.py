@@ -273,8 +273,8 @@ def _warn(counts: Mapping[str, Any], *, stacklevel: int) -> None:
     if number := counts["failed"]:
         rules = ", ".join(sorted(counts["failedRules"]))
         warnings.warn(
-            f"{number:,} readings make a condition null though none of its columns is (rules "
-            f"{rules}); correct it, or use try_divide or try_cast where null is right",
+            f"{number:,} readings make a condition or what is measured null though none of its "
+            f"columns is (rules {rules}); correct it, or use try_divide or try_cast where null is right",
             stacklevel=stacklevel,
         )
 

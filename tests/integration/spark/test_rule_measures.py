@@ -160,6 +160,17 @@ def test_a_fall_of_pressure_is_that_of_the_last_reading_with_a_value(
         ({"measure": {"late": "avg(rand())"}}, "the function 'rand' is not allowed in a rule"),
         ({"measure": {"late": "avg(avg(dep_delay))"}}, "the function 'avg' is not allowed"),
         ({"measure": {"late": "(select 1)"}}, "not possible with values that are measured"),
+        ({"measure": {"late": "5"}}, "'5' has no aggregate; write for example avg(delay)"),
+        ({"measure": {"late": "percentile(dep_delay, 0.9)"}}, "also the aggregates avg, count,"),
+        ({"severity": {"Major": "late > interval 1 day"}}, "is no number"),
+        ({"severity": {"Major": "late > timestamp'2026-01-01'"}}, "is no number"),
+        ({"severity": {"Major": "late < 50 < 60"}}, "compares a number with a condition"),
+        ({"severity": {"Major": "late > true"}}, "compares a number with a condition"),
+        ({"severity": {"Major": "not 5"}}, "has a number for a condition"),
+        ({"severity": {"Major": "late > 50 and 5"}}, "has a number for a condition"),
+        ({"severity": {"Major": "late + true > 5"}}, "has a condition for a number"),
+        ({"severity": {"Major": "coalesce(true, late) = 1"}}, "compares a number with a"),
+        ({"severity": {"Major": "greatest() = 1"}}, "the function 'greatest' does not take 0"),
         ({"severity": {"Major": "lat > 3"}}, "'lat' is no name of measure; did you mean late?"),
         ({"severity": {"Major": "late"}}, "'late' is a number, and a condition is true or false"),
         ({"severity": {"Major": "late > 'x'"}}, "'x' is no number"),
@@ -184,6 +195,33 @@ def test_wrong_windows_are_refused_before_a_job(
     with pytest.raises(RuleError) as raised:
         transitions(spark.createDataFrame([], FLIGHTS), rule)
     assert problem in str(raised.value)
+
+
+def test_a_window_counts_what_is_finite_and_tells_what_fails(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    delays = [2.0, 4.0, None, float("nan"), float("inf"), 0.0]
+    at = [BEGIN + one * MINUTE for one in range(len(delays))]
+    flights = spark.createDataFrame(
+        [("UA", one, delay, "A") for one, delay in zip(at, delays, strict=True)], FLIGHTS
+    )
+    counts = Rule(
+        "counts",
+        keys=["carrier"],
+        event_time="sched",
+        window="1 hour",
+        measure={"n": "count(dep_delay)", "total": "sum(dep_delay)", "some": "count(*) > 5"},
+        severity={"Major": "n > 0 and some"},
+        message="{n} of {total}, {some}",
+    )
+    found = transitions(flights, counts, until=BEGIN + 60 * MINUTE).collect()
+    assert [one.text for one in found] == ["3 of 6, true"]
+    fields = {one: getattr(counts, one) for one in ("keys", "event_time", "window")}
+    inverse = Rule(
+        "inverse", **fields, measure={"n": "avg(1 / dep_delay)"}, severity={"Major": "n > 3"}
+    )
+    with pytest.warns(UserWarning, match=r"^1 readings make a condition or what is .*inverse"):
+        transitions(flights, inverse)
 
 
 def test_wrong_inputs_are_refused(spark: SparkSession, tmp_path: Path) -> None:
