@@ -203,6 +203,8 @@ def _transitions(
         for name, group in one.groups.items()
     }
     if rows.isStreaming:
+        if by_clock:
+            rows = _with_ticks(rows)
         return over_stream(Judged(rows, groups), by_clock=by_clock)
     is_kept = has_place() & has_time()
     if until is None:
@@ -274,12 +276,21 @@ def _warn(counts: Mapping[str, Any], *, stacklevel: int) -> None:
         rules = ", ".join(sorted(counts["failedRules"]))
         warnings.warn(
             f"{number:,} readings make a condition or what is measured null though none of its "
-            f"columns is (rules {rules}); correct it, or use try_divide or try_cast where null is right",
+            f"columns is (rules {rules}); correct it, or use try_divide or try_cast where null "
+            "is right",
             stacklevel=stacklevel,
         )
 
 
 # -------------------------------------------------------------------------- streams
+
+
+def _with_ticks(found: DataFrame) -> DataFrame:
+    """Join an input that always has rows, and drop them. After a start Spark runs no micro-batch
+    until an input has rows, and then one at each trigger."""
+    ticks = found.sparkSession.readStream.format("rate").load()
+    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in found.schema)
+    return found.union(ticks.where(F.lit(False)).select(*nothing))
 
 
 def _with_watermark(found: DataFrame, rules: Sequence[Rule], metric: str) -> DataFrame:

@@ -86,6 +86,18 @@ def test_while_the_whole_input_is_idle_silence_is_told_by_the_clock(
         assert readings.told(until(batches, 2)) == [("JFK", "cleared", 5), ("JFK", "raised", 9)]
 
 
+def test_an_input_that_is_idle_at_a_restart_is_told_by_the_clock(
+    spark: SparkSession, arriving: Arriving, tmp_path: Path
+) -> None:
+    readings = Readings(datetime.datetime.now(datetime.UTC))
+    found = transitions(arriving.stream(spark), silent("6 seconds"), by_clock=True)
+    arriving.put(readings.of("JFK", at=0))
+    with micro_batches(found, tmp_path) as batches:
+        assert [row for rows in islice(batches, 1) for row in rows] == []
+    with micro_batches(found, tmp_path) as batches:
+        assert readings.told(until(batches, 1)) == [("JFK", "raised", 6)]
+
+
 def test_a_backlog_is_told_by_the_watermark_alone_also_after_a_restart(
     spark: SparkSession, arriving: Arriving, tmp_path: Path
 ) -> None:
