@@ -258,7 +258,12 @@ class _Reader:
             raise RuleError(["readings: write either readings, or every and levels"])
         if "readings" in self._entry:
             for number, entry in enumerate(_list(self._entry["readings"], "readings"), 1):
-                yield self._reading(entry, f"readings {number}")
+                where = f"readings {number}"
+                reading = self._reading(entry, where)
+                for name in rule.keys:
+                    if name in reading.values:
+                        raise RuleError([f"{where}: {name} is one of keys; write it in key alone"])
+                yield reading
             return
         every = parse_duration(self._text("every"))
         if not every:

@@ -181,7 +181,7 @@ class Rule:
         metadata=about(
             Kind.DURATION,
             "Age of a transition, when the job starts, beyond which `raise_alerts` does not send "
-            "it, unless the alert still lasts",
+            "it, unless the alert still lasts when the readings are as new as that",
             default="1 day, and the longest watermark",
         ),
     )

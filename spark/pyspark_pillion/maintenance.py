@@ -23,8 +23,9 @@ def table_problems(
     maintenance: DataFrame, inputs: Sequence[DataFrame], rules: Sequence[Rule]
 ) -> Iterator[str]:
     """What is wrong with the columns of a table; its rows are not read."""
-    if not isinstance(maintenance, DataFrame):
-        yield f"maintenance: {shown(maintenance)} is no DataFrame; read a table with spark.read"
+    given: object = maintenance
+    if not isinstance(given, DataFrame):
+        yield f"maintenance: {shown(given)} is no DataFrame; read a table with spark.read"
         return
     if maintenance.isStreaming:
         yield "maintenance: is a stream; read a table with spark.read"

@@ -305,8 +305,10 @@ def _finite(column: Column) -> Column:
 
 def _number(node: Any) -> float | None:
     value, kind = node.value(), node.dataType().simpleString()
-    if value is None or kind == "boolean":
-        return value
+    if value is None:
+        return None
+    if kind == "boolean":
+        return bool(value)
     # Times and intervals are whole numbers, too.
     if kind in _NUMBERS or kind.startswith("decimal"):
         return float(str(value))

@@ -26,7 +26,14 @@ def check(
     by_clock: bool,
 ) -> None:
     """Raise RuleError with every problem that is not one of a single rule alone."""
+    given: Sequence[object] = [*inputs.values()]
+    for one in given:
+        if not isinstance(one, DataFrame):
+            raise RuleError(
+                [f"inputs: {shown(one)} is no DataFrame; give one, or a dictionary of them by name"]
+            )
     problems = [*_rule_problems(rules), *_input_problems(of_inputs, rules)]
+    problems += flag_problems(by_clock=by_clock)
     if find_spec("pandas") is None:
         problems.append("rules: Spark needs pandas for them; pip install 'pillion[spark-rules]'")
     kinds = {one.isStreaming for one in inputs.values()}
@@ -47,6 +54,13 @@ def check(
         raise RuleError(problems)
 
 
+def flag_problems(**flags: object) -> Iterable[str]:
+    """What is wrong with arguments that are true or false."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            yield f"{name}: {shown(value)} is not True or False"
+
+
 def _input_problems(
     of_inputs: Mapping[str | None, Sequence[Rule]], rules: Sequence[Rule]
 ) -> Iterable[str]:
@@ -54,7 +68,10 @@ def _input_problems(
         yield "inputs: there is none; give one at least"
     for name, found in of_inputs.items():
         if name is not None and not found and rules:
-            yield f"inputs: no rule reads {shown(name)}; remove it, or set input of a rule"
+            yield (
+                f"inputs: no rule reads {shown(name)}; remove it, or set input of a rule. A stream "
+                "that goes on needs its inputs: keep a rule that never holds"
+            )
     names = [str(name) for name in of_inputs if name is not None]
     for rule in rules:
         if rule.input is None and names:

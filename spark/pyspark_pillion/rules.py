@@ -31,7 +31,7 @@ from pyspark_pillion.judging import (
 from pyspark_pillion.maintenance import collected
 from pyspark_pillion.publishing import Published, publish
 from pyspark_pillion.publishing import indications as lines
-from pyspark_pillion.rule_checks import check
+from pyspark_pillion.rule_checks import check, flag_problems
 from pyspark_pillion.stepping import UNTOLD, over_batch, over_stream
 
 __all__ = ["Rule", "indications", "raise_alerts", "transitions"]
@@ -122,6 +122,8 @@ def raise_alerts(
     Raises RuleError and ConfigurationError, before a job starts.
     """
     given = _listed(rules)
+    if problems := [*flag_problems(replay=replay)]:
+        raise RuleError(problems)
     judging = None if until is None else Observation(READINGS)
     now = datetime.datetime.now(datetime.UTC)
     found = _transitions(
@@ -148,8 +150,8 @@ def raise_alerts(
     published = send(found.observe(seen, *counts).where(_is_told()))
     if old := seen.get[Untold.AGE.value]:
         warnings.warn(
-            f"transitions older than max_age that were not sent: {old:,}; "
-            "to send them, use replay=True",
+            f"transitions older than max_age: {old:,}; of these only alerts that still last are "
+            "sent. To send all, use replay=True",
             stacklevel=2,
         )
     if judging is not None:

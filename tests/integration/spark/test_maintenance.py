@@ -106,6 +106,9 @@ def test_a_table_that_is_wrong_is_refused(spark: SparkSession) -> None:
     ]
     typed = spark.createDataFrame([], "start timestamp, end timestamp_ntz, runway double")
     assert refused(typed) == ["maintenance: runway is double; cast it to int"]
+    rows: Any = [("2026-01-05", "2026-01-06")]
+    (told_of_list,) = refused(rows)
+    assert "is no DataFrame; read a table with spark.read" in told_of_list
     stream = spark.readStream.format("rate").load()
     assert refused(stream) == ["maintenance: is a stream; read a table with spark.read"]
     times = "2026-01-01T02:00:00Z to 2026-01-01T02:00:00Z"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pillion_rules import Rule, RuleError
-from pyspark_pillion.rules import transitions
+from pyspark_pillion.rules import raise_alerts, transitions
 from support.rule_streams import ROCKSDB, Arriving
 from support.spark import start_spark
 from support.weather import FLIGHT_RULES
@@ -235,10 +235,18 @@ def test_wrong_inputs_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     ):
         with pytest.raises(RuleError, match=problem):
             transitions(inputs, RULES)
+    wrong: Any = [(1, 2)]
+    with pytest.raises(RuleError, match=r"inputs: .* is no DataFrame; give one, or a dictionary"):
+        transitions({"flights": wrong}, LATE)
+    wrong = "yes"
+    with pytest.raises(RuleError, match="by_clock: 'yes' is not True or False"):
+        transitions(flights, LATE, by_clock=wrong)
+    with pytest.raises(RuleError, match="replay: 'yes' is not True or False"):
+        raise_alerts(flights, LATE, source="a", replay=wrong)
     with pytest.raises(RuleError, match=r"rule late.flights: input: is missing"):
         transitions({"flights": flights}, LATE)
-    wrong = Rule("a", input="flights", keys=["k"], event_time="sched", severity={"Major": "b > 1"})
+    one = Rule("a", input="flights", keys=["k"], event_time="sched", severity={"Major": "b > 1"})
     other = Rule("b", input="weather", keys=["l"], event_time="sched", severity={"Major": "c > 1"})
     with pytest.raises(RuleError) as raised:
-        transitions({"flights": flights, "weather": stations}, [wrong, other])
+        transitions({"flights": flights, "weather": stations}, [one, other])
     assert {one.split(":")[0] for one in raised.value.problems} == {"rule a", "rule b"}

@@ -152,7 +152,8 @@ def test_a_condition_that_ansi_refuses_is_null_and_told(
     before = spark.conf.get("spark.sql.ansi.enabled")
     with pytest.warns(
         UserWarning,
-        match=r"^2 readings make a condition or what is measured null though none of its columns is \(rules ratio\);",
+        match=r"^2 readings make a condition or what is measured null though none of its columns "
+        r"is \(rules ratio\);",
     ):
         found = transitions(given, [rule_of("ratio", make()), rule_of("low", "visib < 0")])
     assert told(found) == [("ratio", "JFK", "raised", "Major", 1)]
@@ -199,7 +200,8 @@ def test_with_until_the_counts_are_told_when_alerts_are_raised(
         )
     assert [str(one.message).split(",")[0] for one in warned] == [
         "1 readings have not every key",
-        "1 readings make a condition or what is measured null though none of its columns is (rules ratio); correct it",
+        "1 readings make a condition or what is measured null though none of its columns is (rules "
+        "ratio); correct it",
     ]
 
 

@@ -114,6 +114,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"levels": []}, "readings: write either readings, or every and levels"),
     ({"readings": "a"}, "readings: 'a' is no list; write one"),
     ({"readings": [{"level": "Major"}]}, "readings 1: at is missing; write for example"),
+    ({"readings": [{"at": "1 hour", "origin": "a"}]}, "readings 1: origin is one of keys; write"),
     ({"readings": [{"at": "1 hour", "level": "major"}]}, "level: 'major' is unknown; did you mean"),
     ({"readings": [{"at": "1 hour", "v": ["a"]}]}, "readings 1: v: ['a'] is no text"),
     ({"readings": None, "levels": ["Major"]}, "every: is missing, or no text"),
