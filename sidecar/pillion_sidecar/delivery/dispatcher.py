@@ -40,6 +40,9 @@ from pillion_sidecar.pacing import Pace
 
 #: Attempts per turn of the event loop.
 ATTEMPTS_PER_TURN = 4
+#: Attempts of a queue at a time where several go together: each delivery makes room for more than
+#: one, so that batches grow to what the queue has.
+ATTEMPTS_OF_BATCH = 2
 #: Expired entries that one turn of the event loop takes from a queue.
 EXPIRED_PER_TURN = 256
 Done: TypeAlias = Callable[[DeliveryOutcome], None]
@@ -205,8 +208,11 @@ class Dispatcher:
             self._scheduled = False
 
     def _attempt(self, queue: DestinationQueue) -> None:
-        gathers = queue.gather_seconds and not queue.in_flight
-        for _ in range(queue.most_together if gathers else 1):
+        most = 1
+        if queue.most_together > 1:
+            gathers = queue.gather_seconds and not queue.in_flight
+            most = queue.most_together if gathers else ATTEMPTS_OF_BATCH
+        for _ in range(most):
             if not self._attempt_next(queue):
                 return
         if queue.waiting.count and len(queue.in_flight) < queue.max_in_flight:
