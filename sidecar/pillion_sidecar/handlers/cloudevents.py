@@ -8,7 +8,7 @@ IndicationFilterName and the sequence properties. A dead letter has further attr
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import ClassVar
+from typing import ClassVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -74,6 +74,11 @@ def _attributes(class_name: str, source: str) -> bytes:
 
 def kept_event(indication: Indication, selection: Selection | None, service_name: str) -> _Event:
     """Kept. Raises as :func:`event_of` does."""
+    if selection is None and indication.rendered is not None:
+        # The usual case: it was prepared.
+        kept = indication.rendered.get(_RENDERED)
+        if kept is not None:
+            return cast(_Event, kept)
     return indication.form(_RENDERED, selection, partial(event_of, indication, service_name))
 
 
