@@ -231,9 +231,9 @@ class Dispatcher:
             gathers = queue.gather_seconds and not queue.in_flight
             most = queue.most_together if gathers else ATTEMPTS_OF_BATCH
         for _ in range(most):
-            if not self._attempt_next(queue):
+            if not self._attempt_next(queue) or len(queue.in_flight) >= queue.max_in_flight:
                 return
-        if queue.waiting.count and len(queue.in_flight) < queue.max_in_flight:
+        if queue.waiting.count:
             self._join_round(queue)
 
     def _attempt_next(self, queue: DestinationQueue) -> bool:
@@ -321,7 +321,7 @@ class Dispatcher:
         self.arrange(queue)
         if queue.draining:
             self.retire_if_drained(queue)
-        if queue.in_flight and queue.waiting.front:
+        if queue.in_flight and queue.waiting.front and queue.most_together == 1:
             following = queue.waiting.front[0]
             queue.handler.prepare(following.indication, following.subscription.selection)
 

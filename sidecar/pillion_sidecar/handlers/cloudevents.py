@@ -173,8 +173,11 @@ class CloudEventsBatchHandler(CloudEventsHandler):
         super().close()
 
     def _send(self, batch: list[Waiting]) -> None:
-        body = b"[%b]" % b",".join([waiting.body for waiting in batch])
-        self.post(b"", body, partial(self._batches.conclude_as_one, batch))
+        events = [waiting.body for waiting in batch]
+        # Brackets at its ends, so that the whole is copied once.
+        events[0] = b"[" + events[0]
+        events[-1] += b"]"
+        self.post(b"", b",".join(events), partial(self._batches.conclude_as_one, batch))
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
