@@ -94,19 +94,26 @@ class CIMDateTime:
 def to_rfc3339(text: str) -> str | None:
     """Return ``20261121143000.000000+060`` as ``2026-11-21T13:30:00Z``; None for anything but an
     exact point in time that RFC 3339 can express."""
-    if len(text) != _LENGTH or "*" in text or _POINT.fullmatch(text) is None:
+    if len(text) != _LENGTH or text[14] != "." or not text.isascii():
+        return None
+    minute = _minute_in_utc(text[:12], text[21:])
+    seconds, fraction = text[12:14], text[15:21]
+    if minute is None or not (seconds < "60" and seconds.isdigit() and fraction.isdigit()):
+        return None
+    return f"{minute}:{seconds}Z" if fraction == "000000" else f"{minute}:{seconds}.{fraction}Z"
+
+
+# Neighbours are mostly of the same minute, and an offset has whole ones.
+@lru_cache(maxsize=256)
+def _minute_in_utc(local: str, offset: str) -> str | None:
+    if _POINT.fullmatch(f"{local}00.000000{offset}") is None:
         return None
     try:
-        # Its local time minus its offset.
-        moment = datetime.fromisoformat(f"{text[:8]}T{text[8:21]}") - _minutes(text[21:])
+        moment = datetime.fromisoformat(f"{local[:8]}T{local[8:]}") - timedelta(minutes=int(offset))
     except (ValueError, OverflowError):
+        # Asterisks, or beyond what Python and RFC 3339 have.
         return None
-    return f"{moment.isoformat()}Z"
-
-
-@lru_cache(maxsize=64)
-def _minutes(offset: str) -> timedelta:
-    return timedelta(minutes=int(offset))
+    return moment.isoformat(timespec="minutes")
 
 
 def parse_rfc3339(text: str) -> CIMDateTime:

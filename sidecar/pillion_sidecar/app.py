@@ -13,7 +13,7 @@ from aiohttp import web
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.auth.acceptor import MOST_CONNECTIONS, ConnectionAcceptor
-from pillion_sidecar.clock import Clock, LoopTimers, SystemClock, Timers
+from pillion_sidecar.clock import Clock, LoopTimers, Slices, SystemClock, Timers
 from pillion_sidecar.config.durability import (
     LEAST_DUPLICATE_WINDOW,
     assumed_acknowledgement,
@@ -145,6 +145,8 @@ class Deliverer:
             metrics=self._metrics.gateway,
             connections=min(self._shares.intake, self._most_tls_connections()),
         )
+        #: The work for destinations that do not answer.
+        self._slices = Slices(clock=self._clock, timers=self._timers)
         self._make_callbacks()
         self._make_parts()
         self._listeners = Listeners()
@@ -207,6 +209,7 @@ class Deliverer:
             maximum_destinations=self._settings.maximum_destinations,
             history=self._history,
             begin_span=None if self._spans is None else self._spans.begin_attempt,
+            slices=self._slices,
         )
         self._work = HistoryRuntime(
             history=self._history,
@@ -571,6 +574,7 @@ class Deliverer:
             delivery_folder=self._settings.delivery_folder,
             plugins=self._settings.plugins,
             plugin_links=self._plugin_links,
+            slices=self._slices,
         )
 
     async def _follow_changes(self) -> None:

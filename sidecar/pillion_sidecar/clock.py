@@ -10,6 +10,7 @@ import itertools
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +18,13 @@ from typing import Protocol
 #: Timers fired per turn of the event loop: a thousand simultaneous time-outs must not block the
 #: rest.
 TIMERS_PER_TURN = 2
+#: Seconds between two slices of work that can wait, and of a slice at most.
+BETWEEN_SLICES = 0.001
+MOST_OF_SLICE = 0.0005
+#: Calls that are made at once after a time without any.
+MOST_AT_ONCE = 32
+#: For so many that wait, a slice has one call more.
+WAITING_PER_CALL = 128
 
 
 class Clock(Protocol):
@@ -107,6 +115,64 @@ class Timers:
         self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
         heapq.heapify(self._heap)
         self._sweep_at = max(64, 2 * len(self._heap))
+
+
+class Slices:
+    """Work that can wait. Little of it is done at once; of much, a slice and then a millisecond of
+    none, in order: what must not wait passes several turns of the event loop, and meets a slice in
+    one of them at most.
+
+    The more waits, the more of it goes in a slice: a thousand have their turn in half a second.
+    """
+
+    def __init__(self, *, clock: Clock, timers: Timers) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_armed = False
+        # How many may be done at once, and when that was so.
+        self._left = float(MOST_AT_ONCE)
+        self._at = clock.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, call: Callable[[], None]) -> None:
+        """Make ``call`` at once, or when it is its turn. It checks for itself whether it is still
+        wanted."""
+        if self.takes():
+            call()
+            return
+        self._waiting.append(call)
+        self._arm()
+
+    def takes(self) -> bool:
+        """Whether a call may be made at once; then it counts."""
+        if self._waiting:
+            return False
+        now = self._clock.monotonic()
+        left = min(self._left + (now - self._at) / BETWEEN_SLICES, MOST_AT_ONCE)
+        is_little = left >= 1.0
+        self._left, self._at = left - is_little, now
+        return is_little
+
+    def _arm(self) -> None:
+        if self._waiting and not self._is_armed:
+            self._is_armed = True
+            self._timers.call_later(BETWEEN_SLICES, self._slice)
+
+    def _slice(self) -> None:
+        self._is_armed = False
+        count = 1 + len(self._waiting) // WAITING_PER_CALL
+        until = self._clock.monotonic() + MOST_OF_SLICE
+        try:
+            for _ in range(count):
+                self._waiting.popleft()()
+                if self._clock.monotonic() >= until:
+                    break
+        finally:
+            self._left, self._at = 0.0, self._clock.monotonic()
+            self._arm()
 
 
 class LoopTimers(Timers):

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pillion_sidecar.clock import Slices
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.destination import ListenerDestination, RetryPolicy
 from pillion_sidecar.config.schema.service import IndicationService
@@ -129,6 +130,7 @@ class Deliverer:
         time: FakeTime | None = None,
         history: OutcomeSink | None = None,
         begin_span: BeginSpan | None = None,
+        slices: Slices | None = None,
     ) -> None:
         self.time = time or FakeTime()
         self.handlers: dict[str, ScriptedHandler] = {}
@@ -149,6 +151,7 @@ class Deliverer:
             draw=lambda: draw,
             history=history,
             begin_span=begin_span,
+            slices=slices,
         )
         if journal is None:
             self.open()

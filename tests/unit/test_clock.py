@@ -2,7 +2,15 @@ import asyncio
 
 import pytest
 
-from pillion_sidecar.clock import TIMERS_PER_TURN, LoopTimers
+from pillion_sidecar.clock import (
+    BETWEEN_SLICES,
+    MOST_AT_ONCE,
+    MOST_OF_SLICE,
+    TIMERS_PER_TURN,
+    WAITING_PER_CALL,
+    LoopTimers,
+    Slices,
+)
 from pillion_sidecar.testing import FakeTime
 
 
@@ -95,3 +103,87 @@ def test_next_due_is_the_earliest_live_timer(count):
     for number in range(count):
         time.call_at(2.0 + number, lambda: None)
     assert time.next_due() == 2.0
+
+
+def exhausted(time: FakeTime) -> Slices:
+    """Slices that do nothing more at once."""
+    slices = Slices(clock=time, timers=time)
+    for _ in range(MOST_AT_ONCE):
+        slices.add(lambda: None)
+    return slices
+
+
+def sliced(count: int, time: FakeTime) -> tuple[Slices, list[int]]:
+    """So many calls that wait, and those that were made."""
+    slices, made = exhausted(time), list[int]()
+    for number in range(count):
+        slices.add(lambda number=number: made.append(number))
+    return slices, made
+
+
+def test_little_work_is_done_at_once_and_again_after_a_while():
+    time, made = FakeTime(), list[int]()
+    slices = Slices(clock=time, timers=time)
+    for number in range(MOST_AT_ONCE + 1):
+        slices.add(lambda number=number: made.append(number))
+    assert made == [*range(MOST_AT_ONCE)]
+    time.advance(BETWEEN_SLICES)
+    assert made == [*range(MOST_AT_ONCE + 1)]
+    time.advance(3.5 * BETWEEN_SLICES)
+    for number in range(5):
+        slices.add(lambda number=number: made.append(number))
+    assert made[MOST_AT_ONCE + 1 :] == [0, 1, 2]
+
+
+def test_many_that_wait_go_one_at_a_time_in_order():
+    time = FakeTime()
+    _, made = sliced(3, time)
+    assert made == []
+    seen = []
+    for _ in range(3):
+        time.advance(BETWEEN_SLICES)
+        seen.append([*made])
+    assert seen == [[0], [0, 1], [0, 1, 2]]
+    assert time.next_due() is None
+
+
+def test_the_more_wait_the_more_go_in_a_slice_and_all_within_a_second():
+    time = FakeTime()
+    slices, made = sliced(8 * WAITING_PER_CALL, time)
+    time.advance(BETWEEN_SLICES)
+    assert made == [*range(9)]
+    time.advance(1.0)
+    assert made == [*range(8 * WAITING_PER_CALL)]
+    assert len(slices) == 0
+
+
+def test_a_slice_ends_when_it_has_taken_its_time():
+    class Slow(FakeTime):
+        """Each call takes most of a slice."""
+
+        def monotonic(self) -> float:
+            return super().monotonic() + 0.6 * MOST_OF_SLICE * len(made)
+
+    made: list[int] = []
+    time = Slow()
+    slices = exhausted(time)
+    for number in range(10 * WAITING_PER_CALL):
+        slices.add(lambda number=number: made.append(number))
+    time._fire(time.monotonic() + BETWEEN_SLICES, limit=1)
+    assert made == [0, 1]
+
+
+def test_a_call_that_adds_another_or_fails_stops_nobody():
+    time, made = FakeTime(), list[str]()
+    slices = exhausted(time)
+
+    def fail() -> None:
+        slices.add(lambda: made.append("added"))
+        raise RuntimeError("a fault")
+
+    slices.add(fail)
+    slices.add(lambda: made.append("behind"))
+    with pytest.raises(RuntimeError):
+        time.advance(BETWEEN_SLICES)
+    time.advance(3 * BETWEEN_SLICES)
+    assert made == ["behind", "added"]

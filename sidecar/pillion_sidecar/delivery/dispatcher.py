@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.clock import Clock, Slices, Timers
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entries import QueueEntry
 from pillion_sidecar.delivery.handler import (
@@ -40,6 +40,9 @@ from pillion_sidecar.pacing import Pace
 
 #: Attempts per turn of the event loop.
 ATTEMPTS_PER_TURN = 4
+#: Attempts of a queue at a time where several go together: each delivery makes room for more than
+#: one, so that batches grow to what the queue has.
+ATTEMPTS_OF_BATCH = 2
 #: Expired entries that one turn of the event loop takes from a queue.
 EXPIRED_PER_TURN = 256
 Done: TypeAlias = Callable[[DeliveryOutcome], None]
@@ -63,8 +66,10 @@ class Dispatcher:
         draw: Callable[[], float],
         triggers: FailureTriggers,
         begin_span: BeginSpan | None = None,
+        slices: Slices | None = None,
     ) -> None:
-        """``draw`` gives jitter; ``triggers`` is told of each failed attempt."""
+        """``draw`` gives jitter; ``triggers`` is told of each failed attempt. Queues in trouble
+        are tried again in ``slices``; None: at once when it is due."""
         self._clock = clock
         self._timers = timers
         self._call_soon = call_soon
@@ -74,6 +79,9 @@ class Dispatcher:
         self._draw = draw
         self._triggers = triggers
         self._begin_span = begin_span
+        self._slices = slices
+        # The queues that wait there.
+        self._waking: set[DestinationQueue] = set()
         # The queues that can attempt, in order.
         self._round: OrderedDict[DestinationQueue, None] = OrderedDict()
         self._scheduled = False
@@ -107,7 +115,7 @@ class Dispatcher:
         wake_at = due if expiry is None else min(due, expiry)
         if wake_at == math.inf:
             return
-        queue.schedule(self._timers.call_at(wake_at, lambda: self._wake(queue)))
+        queue.schedule(self._timers.call_at(wake_at, lambda: self._due(queue)))
 
     def _await_entries(self, queue: DestinationQueue) -> None:
         if queue.waiting.count:
@@ -134,6 +142,19 @@ class Dispatcher:
             return None
         pace.wait(now)
         return due
+
+    def _due(self, queue: DestinationQueue) -> None:
+        if self._slices is None or queue.health.troubled_since is None:
+            self._wake(queue)
+        elif queue not in self._waking:
+            # It keeps its place there, whatever comes meanwhile.
+            self._waking.add(queue)
+            self._slices.add(partial(self._wake_in_turn, queue))
+
+    def _wake_in_turn(self, queue: DestinationQueue) -> None:
+        self._waking.discard(queue)
+        if not queue.removed:
+            self._wake(queue)
 
     def _wake(self, queue: DestinationQueue) -> None:
         self._cancel_timer(queue)
@@ -205,11 +226,14 @@ class Dispatcher:
             self._scheduled = False
 
     def _attempt(self, queue: DestinationQueue) -> None:
-        gathers = queue.gather_seconds and not queue.in_flight
-        for _ in range(queue.most_together if gathers else 1):
-            if not self._attempt_next(queue):
+        most = 1
+        if queue.most_together > 1:
+            gathers = queue.gather_seconds and not queue.in_flight
+            most = queue.most_together if gathers else ATTEMPTS_OF_BATCH
+        for _ in range(most):
+            if not self._attempt_next(queue) or len(queue.in_flight) >= queue.max_in_flight:
                 return
-        if queue.waiting.count and len(queue.in_flight) < queue.max_in_flight:
+        if queue.waiting.count:
             self._join_round(queue)
 
     def _attempt_next(self, queue: DestinationQueue) -> bool:
@@ -297,7 +321,7 @@ class Dispatcher:
         self.arrange(queue)
         if queue.draining:
             self.retire_if_drained(queue)
-        if queue.in_flight and queue.waiting.front:
+        if queue.in_flight and queue.waiting.front and queue.most_together == 1:
             following = queue.waiting.front[0]
             queue.handler.prepare(following.indication, following.subscription.selection)
 

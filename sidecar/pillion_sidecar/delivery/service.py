@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.clock import Clock, Slices, Timers
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.admission import Admission
@@ -60,15 +60,17 @@ class DeliveryService:
         draw: Callable[[], float] = random.random,
         history: OutcomeSink | None = None,
         begin_span: BeginSpan | None = None,
+        slices: Slices | None = None,
     ) -> None:
         """``followers`` follow every indication, recovered ones too; ``history`` keeps each
-        outcome; ``begin_span`` records attempts."""
+        outcome; ``begin_span`` records attempts; ``slices``: see ``Dispatcher``."""
         self._clock = clock
         self._timers = timers
         self._observer = observer
         self._maximum_destinations = maximum_destinations
         self._draw = draw
         self._begin_span = begin_span
+        self._slices = slices
         self._table = DestinationTable(
             clock=clock,
             timers=timers,
@@ -113,6 +115,7 @@ class DeliveryService:
             draw=self._draw,
             triggers=self._triggers,
             begin_span=self._begin_span,
+            slices=self._slices,
         )
         self._admission = Admission(
             clock=self._clock,

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from pillion_cim.cimxml.export import EXPORT_HEADERS, ExportTemplate
 from pillion_cim.cimxml.response import ExportResponseError, ResponseChecker
 from pillion_cim.jsonform import decode_instance
@@ -98,8 +100,12 @@ class CIMXMLHandler:
         return indication.form(_RENDERED, selection, self._make_template)
 
     def _make_template(self, body: bytes) -> ExportTemplate:
-        instance = decode_instance(json.loads(body), schema=self._schema, complete=False)
-        return ExportTemplate(instance)
+        try:
+            document = msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            # It refuses numbers that are no double.
+            document = json.loads(body)
+        return ExportTemplate(decode_instance(document, schema=self._schema, complete=False))
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:

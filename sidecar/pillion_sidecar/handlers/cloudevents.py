@@ -7,9 +7,8 @@ IndicationFilterName and the sequence properties. A dead letter has further attr
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import ClassVar
+from typing import ClassVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -44,11 +43,10 @@ _RENDERED = "CloudEvents"
 _encode = msgspec.json.encode
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Event:
+class _Event(msgspec.Struct, eq=False):
     """The part of an event that its deliveries share."""
 
-    #: The event up to its ``id``.
+    #: The event up to the value of its ``id``.
     prefix: bytes
     content: Content
 
@@ -57,9 +55,8 @@ def event_of(indication: Indication, service_name: str, body: bytes) -> _Event:
     """Raises as :func:`pillion_sidecar.handlers.content.read_content` does."""
     content = read_content(indication, body)
     prefix = _attributes(indication.class_name, indication.source or service_name)
-    if content.time is not None:
-        prefix = b'%b"time":"%b",' % (prefix, content.time.encode())
-    return _Event(prefix=prefix, content=content)
+    time = b"" if content.time is None else b'"time":"%b",' % content.time.encode()
+    return _Event(b'%b%b"id":' % (prefix, time), content)
 
 
 # Neighbors mostly have the same class and source.
@@ -77,19 +74,30 @@ def _attributes(class_name: str, source: str) -> bytes:
 
 def kept_event(indication: Indication, selection: Selection | None, service_name: str) -> _Event:
     """Kept. Raises as :func:`event_of` does."""
+    if selection is None and indication.rendered is not None:
+        # The usual case: it was prepared.
+        kept = indication.rendered.get(_RENDERED)
+        if kept is not None:
+            return cast(_Event, kept)
     return indication.form(_RENDERED, selection, partial(event_of, indication, service_name))
 
 
 def render(event: _Event, delivery: Delivery) -> bytes:
-    identifier = identifier_of(event.content, delivery)
-    parts = [event.prefix, b'"id":', _encode(identifier)]
-    if delivery.sequence_number is not None:
-        parts.append(b',"sequence":"%d"' % delivery.sequence_number)
-    if (dead_letter := delivery.indication.dead_letter) is not None:
+    content, indication, number = event.content, delivery.indication, delivery.sequence_number
+    identifier = content.identifier
+    if identifier is None:
+        identifier = identifier_of(content, delivery)
+    parts = [event.prefix, _encode(identifier)]
+    if number is not None:
+        parts.append(b',"sequence":"%d"' % number)
+    if (dead_letter := indication.dead_letter) is not None:
         parts.append(event_attributes(dead_letter))
-    if (trace := delivery.indication.trace) is not None:
+    if (trace := indication.trace) is not None:
         parts.append(trace_context.event_attributes(trace))
-    return b"".join([*parts, b',"data":', *data_parts(event.content, delivery), b"}"])
+    parts.append(b',"data":')
+    parts += data_parts(content, delivery)
+    parts.append(b"}")
+    return b"".join(parts)
 
 
 class CloudEventsHandler(PostHandler):
@@ -165,8 +173,11 @@ class CloudEventsBatchHandler(CloudEventsHandler):
         super().close()
 
     def _send(self, batch: list[Waiting]) -> None:
-        body = b"[%b]" % b",".join([waiting.body for waiting in batch])
-        self.post(b"", body, partial(self._batches.conclude_as_one, batch))
+        events = [waiting.body for waiting in batch]
+        # Brackets at its ends, so that the whole is copied once.
+        events[0] = b"[" + events[0]
+        events[-1] += b"]"
+        self.post(b"", b",".join(events), partial(self._batches.conclude_as_one, batch))
 
 
 def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:

@@ -6,9 +6,8 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -57,8 +56,7 @@ class _Glance(msgspec.Struct):
 _glance = msgspec.json.Decoder(_Glance)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Content:
+class Content(msgspec.Struct, kw_only=True, eq=False):
     """The part of an indication's JSON that its deliveries share."""
 
     #: The instance without the spliced properties: ``{"class":…,"properties":{…}}``.
@@ -161,13 +159,15 @@ def _random_id(indication: Indication) -> str:
 def data_parts(content: Content, delivery: Delivery) -> list[bytes]:
     """The instance with the properties that the delivery sets, to be joined."""
     context, number = delivery.sequence_context, delivery.sequence_number
+    body = content.body
     # Further properties can follow before the two closing braces.
-    parts = [content.body[:-2]]
-    if content.body[-3] != _OPENING_BRACE:
+    parts = [body[:-2]]
+    if body[-3] != _OPENING_BRACE:
         parts.append(b",")
-    parts += (b'"IndicationFilterName":', _encode(delivery.filter_name))
-    if context is not None and number is not None:
-        parts += (b',"SequenceContext":', _encode(context), b',"SequenceNumber":%d' % number)
+    if context is None or number is None:
+        parts += (b'"IndicationFilterName":', _encode(delivery.filter_name))
+    else:
+        parts.append(b"%b%d" % (_until_number(delivery.filter_name, context), number))
     correlated = content.correlated
     if delivery.correlated:
         correlated = [*(correlated or ()), delivery.indication.identifier]
@@ -175,6 +175,14 @@ def data_parts(content: Content, delivery: Delivery) -> list[bytes]:
         parts += (b',"CorrelatedIndications":', _encode(correlated))
     parts.append(b"}}")
     return parts
+
+
+# A few for each destination.
+@lru_cache(maxsize=4096)
+def _until_number(filter_name: str, context: str) -> bytes:
+    """The properties that a delivery sets, up to the value of SequenceNumber."""
+    values = _encode(filter_name), _encode(context)
+    return b'"IndicationFilterName":%b,"SequenceContext":%b,"SequenceNumber":' % values
 
 
 def plain_properties(instance: bytes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pillion_cim.schema import Schema
-from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.clock import Clock, Slices, Timers
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import (
     DeliveryOutcome,
@@ -48,9 +48,11 @@ class HandlerRegistry:
         protocols: Mapping[str, Protocol] = PROTOCOLS,
         plugins: Mapping[str, PluginEndpoint] | None = None,
         plugin_links: LinkSlots | None = None,
+        slices: Slices | None = None,
     ) -> None:
         """``gateway``: makes handlers that relay; without it, such destinations wait. ``outgoing``
-        None: no limit of connections. ``delivery_folder``: where destinations may write files."""
+        None: no limit of connections. ``delivery_folder``: where destinations may write files.
+        ``slices``: see ``SharedParts``."""
         self._protocols = protocols
         self._factories: dict[str, Factory] = {}
         parts = SharedParts(
@@ -59,6 +61,7 @@ class HandlerRegistry:
             resolver=resolver,
             idle_seconds=idle_seconds,
             outgoing=outgoing or OutgoingConnections(),
+            slices=slices,
         )
         self._delivery_folder = None if delivery_folder is None else DeliveryFolder(delivery_folder)
         self._context = HandlerContext(

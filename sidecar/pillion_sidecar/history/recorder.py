@@ -64,6 +64,11 @@ WRITE_SECONDS = 0.05
 RETRY_SECONDS = 1.0
 #: Seconds between two removals of what is too old.
 EXPIRY_SECONDS = 600.0
+_WITH_BODY = {
+    HistoryBodies.ALL: frozenset(OutcomeResult),
+    HistoryBodies.DISCARDED: frozenset((OutcomeResult.DISCARDED,)),
+    HistoryBodies.NONE: frozenset[OutcomeResult](),
+}
 
 
 class History:
@@ -74,6 +79,7 @@ class History:
         self._timers = timers
         self._memory_bytes = memory_bytes
         self._policy = HistoryPolicy()
+        self._with_body = _WITH_BODY[self._policy.bodies]
         #: Changes where numbers begin anew.
         self.id = secrets.token_hex(8)
         #: The number of the last outcome that is settled: what is asked ends here.
@@ -115,7 +121,7 @@ class History:
 
     def configure(self, policy: HistoryPolicy, *, size: int) -> None:
         """``size``: bytes of all files."""
-        self._policy = policy
+        self._policy, self._with_body = policy, _WITH_BODY[policy.bodies]
         files, worker = self._files, self._worker
         if files is not None and worker is not None:
             worker.submit(partial(files.limit, size, policy.maximum_age_seconds), _done, _done)
@@ -185,12 +191,7 @@ class History:
         return self._files is not None
 
     def keeps_body(self, result: OutcomeResult) -> bool:
-        match self._policy.bodies:
-            case HistoryBodies.ALL:
-                return True
-            case HistoryBodies.DISCARDED:
-                return result is OutcomeResult.DISCARDED
-        return False
+        return result in self._with_body
 
     @property
     def is_behind(self) -> bool:

@@ -47,6 +47,7 @@ class Histogram:
 
     def __init__(self, metric: Metric, *, known: Sequence[str]) -> None:
         self.metric = metric
+        self._bounds = metric.bounds
         self._rows = {value: [0] * (len(metric.bounds) + 1) for value in known}
         self._sums = dict.fromkeys(known, 0.0)
 
@@ -56,7 +57,7 @@ class Histogram:
             value = "other"
             self._sums.setdefault(value, 0.0)
             row = self._rows.setdefault(value, [0] * (len(self.metric.bounds) + 1))
-        row[bisect_left(self.metric.bounds, amount)] += 1
+        row[bisect_left(self._bounds, amount)] += 1
         self._sums[value] += amount
 
     def lines(self, used: Container[str]) -> Iterator[str]:

@@ -120,3 +120,18 @@ def test_what_is_relayed_does_not_wait() -> None:
     deliverer = gathering(relay_to="gateway")
     publish(deliverer, "a")
     assert deliverer.handlers["d"].identifiers == ["a"]
+
+
+def test_a_batch_grows_with_each_delivery_without_a_turn_of_the_event_loop() -> None:
+    deliverer = Deliverer()
+    deliverer.answer = None
+    deliverer.apply([destination("d", protocol="CloudEvents", options=BatchOptions(max_batch=4))])
+    for identifier in "abcdefgh":
+        assert deliverer.publish(identifier) is None
+    deliverer.step()
+    handler = deliverer.handlers["d"]
+    assert handler.identifiers == ["a", "b"]
+    handler.held.popleft()(SUCCESS)
+    assert handler.identifiers == ["a", "b", "c", "d"]
+    handler.held.popleft()(SUCCESS)
+    assert handler.identifiers == ["a", "b", "c", "d", "e", "f"]

@@ -183,6 +183,7 @@ def test_no_answer_is_what_the_sender_makes_of_it(
         b'{"class":"CIM_AlertIndication","properties":{"Description":"\\u0001"}}',
         b'{"class":"CIM_AlertIndication","properties":{"AlertType":"five"}}',
         b'{"class":"X_Unknown","properties":{"A":1}}',
+        b'{"class":"CIM_AlertIndication","properties":{"Description":"\\ud800"}}',
         b"not json",
     ],
 )
@@ -199,3 +200,20 @@ async def test_what_no_xml_can_say_is_fatal_and_told_later(
 def test_closing_releases_the_connections(handler: CIMXMLHandler, sender: FakeSender) -> None:
     handler.close()
     assert sender.closed
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "exported_as"),
+    [
+        ("uint64", b"18446744073709551615", "18446744073709551615"),
+        ("real64", b"0.1", "0.1"),
+        ("string", b'"\\u00e4"', "\u00e4"),
+    ],
+)
+def test_each_value_of_json_is_exported(
+    handler: CIMXMLHandler, sender: FakeSender, kind: str, value: bytes, exported_as: str
+) -> None:
+    body = b'{"class":"X_Own","superclass":"CIM_AlertIndication","properties":{"Own":{"type":"%b",'
+    of = indication((body + b'"value":%b}}}') % (kind.encode(), value), class_name="X_Own")
+    handler.deliver(delivery(of), lambda outcome: None)
+    assert exported(sender.bodies[0])["Own"] == exported_as

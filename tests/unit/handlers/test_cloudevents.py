@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +61,70 @@ def test_an_indication_becomes_an_event() -> None:
             },
         },
     }
+
+
+_TEXT = st.text(max_size=20)
+_NAMES = st.one_of(
+    _TEXT,
+    st.sampled_from(
+        ("IndicationTime", "IndicationFilterName", "sequencenumber", "SequenceContext", "Class")
+    ),
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=5,
+)
+_SET_BY_DELIVERY = {"indicationfiltername", "sequencecontext", "sequencenumber"}
+
+
+def plainly(of: Delivery, class_name: str, properties: dict[str, Any]) -> bytes:
+    """The event as the manual describes it, from its parts."""
+    number = of.sequence_number
+    kept = {name: v for name, v in properties.items() if name.lower() not in _SET_BY_DELIVERY}
+    kept["IndicationFilterName"] = of.filter_name
+    sequence = {}
+    if number is not None:
+        kept |= {"SequenceContext": of.sequence_context, "SequenceNumber": number}
+        sequence = {"sequence": str(number)}
+    document = {
+        "specversion": "1.0",
+        "type": f"org.dmtf.cim.indication.{class_name}",
+        "source": of.indication.source,
+        "datacontenttype": "application/json",
+        "time": properties["IndicationTime"],
+        "id": of.indication.identifier,
+        **sequence,
+        "data": {"class": class_name, "properties": kept},
+    }
+    return msgspec.json.encode(document)
+
+
+@given(
+    st.dictionaries(_NAMES, _VALUES, max_size=6),
+    st.datetimes(),
+    _TEXT,
+    _TEXT,
+    st.none() | st.tuples(_TEXT, st.integers(0, 2**63 - 1)),
+)
+def test_each_event_has_the_bytes_of_one_that_is_made_from_its_parts(
+    properties: dict[str, Any],
+    moment: datetime,
+    identifier: str,
+    filter_name: str,
+    sequence: tuple[str, int] | None,
+) -> None:
+    properties["IndicationTime"] = f"{moment.isoformat()}Z"
+    body = msgspec.json.encode({"class": "CIM_AlertIndication", "properties": properties})
+    context, number = sequence or (None, None)
+    of = delivery(
+        indication(body, source="urn:jobs:weather", identifier=identifier),
+        filter_name=filter_name,
+        sequence_context=context,
+        sequence_number=number,
+    )
+    rendered = render(event_of(of.indication, "default", body), of)
+    assert rendered == plainly(of, "CIM_AlertIndication", properties)
 
 
 def test_the_id_is_the_identifier_else_the_sequence_else_one_that_stays() -> None:

@@ -4,8 +4,9 @@ its body."""
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
+
+import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import (
@@ -112,11 +113,13 @@ class PostHandler(ABC):
     def answered(self, status: int, headers: Headers, body: bytes) -> DeliveryOutcome:
         if status == GONE and self.heeds_gone:
             return _GONE
-        return self._requests.heed(self.judge(status, headers, body))
+        outcome = self.judge(status, headers, body)
+        if outcome.result is DeliveryResult.SUCCESS:
+            return outcome
+        return self._requests.heed(outcome)
 
 
-@dataclass(slots=True, eq=False)
-class _Attempt:
+class _Attempt(msgspec.Struct, eq=False):
     _handler: PostHandler
     _done: Callable[[DeliveryOutcome], None]
 

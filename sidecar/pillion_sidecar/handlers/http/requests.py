@@ -52,8 +52,8 @@ class AuthorizedRequests:
         self._authorizer.ask(authorized)
 
     def _request(self, line: bytes, fields: bytes, body: bytes) -> bytes:
-        head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
-        return head + body
+        length = len(body)
+        return b"%b%b%bContent-Length: %d\r\n\r\n%b" % (self._head, line, fields, length, body)
 
     def heed(self, outcome: DeliveryOutcome) -> DeliveryOutcome:
         """Return the outcome; after 401 a plain failure if the next attempt has another token."""
@@ -72,8 +72,10 @@ def common_fields(delivery: Delivery) -> bytes:
     """The header lines of a delivery, whatever the protocol. Raises ValueError for an invalid
     language tag."""
     indication = delivery.indication
-    languages = content_language(indication.languages)
-    return languages + header_lines(delivery.span or indication.trace)
+    trace = delivery.span or indication.trace
+    if trace is None and not indication.languages:
+        return b""
+    return content_language(indication.languages) + header_lines(trace)
 
 
 def content_language(languages: Sequence[str]) -> bytes:

@@ -50,6 +50,7 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
         self._reset()
 
     def _reset(self) -> None:
+        """Forget the answer that was parsed; a repeated one is not."""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._body_size = 0
@@ -66,7 +67,8 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
     def send(self, request: bytes) -> None:
         transport = self._transport
         assert transport is not None
-        self._reset()
+        if self._received:
+            self._reset()
         self._busy = True
         transport.write(request)
         if transport.is_closing():

@@ -49,7 +49,8 @@ class AnswerTimes:
 
     def answered(self, seconds: float) -> None:
         self.failures = 0
-        self.longest = max(self.longest, seconds)
+        if seconds > self.longest:
+            self.longest = seconds
 
     def failed(self, *, began_at: float, now: float) -> None:
         """Attempts beside each other count as one."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.clock import Clock, Slices, Timer, Timers
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.config.schema.proxy import Proxy
 from pillion_sidecar.delivery.handler import DeliveryResult, FailureCause
@@ -56,7 +56,7 @@ class Channel:
     __slots__ = (
         "_body_by", "_body_of", "_body_timer",
         "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_new_wire", "_opening",
-        "_outgoing", "_queued", "_released", "_request", "_reused", "_stage",
+        "_outgoing", "_queued", "_released", "_request", "_reused", "_slices", "_stage",
         "_timeout", "_timer", "_timers", "_times", "_waits", "_wire",
     )  # fmt: skip
 
@@ -73,11 +73,13 @@ class Channel:
         outgoing: OutgoingConnections,
         times: AnswerTimes,
         waits: Waits | None,
+        slices: Slices | None,
     ) -> None:
-        """``times``: shared by all slots of the destination."""
+        """``times``: shared by all slots of the destination. ``slices``: see ``SharedParts``."""
         self._outgoing = outgoing
         self._waits = waits
         self._times = times
+        self._slices = slices
         self._queued = False
         self._connector = connector
         self._clock = clock
@@ -209,10 +211,24 @@ class Channel:
 
     def _open(self) -> None:
         self._reused = False
-        if self._outgoing.take(self):
+        if not self._outgoing.take(self):
+            self._queue(True)
+        elif (slices := self._slices_for_failing()) is None or slices.takes():
             self._open_now()
         else:
             self._queue(True)
+            slices.add(partial(self._open_in_turn, self._deadline, self._clock.monotonic()))
+
+    def _slices_for_failing(self) -> Slices | None:
+        """None: its last attempt was answered, so it does not wait."""
+        return self._slices if self._times.failures else None
+
+    def _open_in_turn(self, deadline: float, since: float) -> None:
+        if self._exchange is not None and self._queued and self._deadline == deadline:
+            self._queue(False)
+            # Its time did not run while it waited.
+            self._deadline += self._clock.monotonic() - since
+            self._open_now()
 
     def _queue(self, queued: bool) -> None:
         if queued is not self._queued:
@@ -299,8 +315,10 @@ class Channel:
                 self._timer = self._timers.call_at(now + self._timeout, self._due)
             elif now < self._deadline:
                 self._timer = self._timers.call_at(self._deadline, self._due)
-            else:
+            elif (slices := self._slices_for_failing()) is None:
                 self._time_out()
+            else:
+                slices.add(partial(self._time_out_in_turn, self._deadline))
         elif self._wire is not None:
             idle_until = self._deadline - self._timeout + self._idle_seconds
             if now < idle_until:
@@ -308,6 +326,11 @@ class Channel:
                 self._timer = self._timers.call_at(due, self._due)
             else:
                 self._drop()
+
+    def _time_out_in_turn(self, deadline: float) -> None:
+        # It may have been answered meanwhile.
+        if self._exchange is not None and self._deadline == deadline:
+            self._time_out()
 
     def _time_out(self) -> None:
         self._abandon(f"timed out after {self._timeout:g} s")
@@ -336,8 +359,10 @@ class PooledSender:
         idle_seconds: float = IDLE_SECONDS,
         outgoing: OutgoingConnections | None = None,
         waits: Waits | None = None,
+        slices: Slices | None = None,
     ) -> None:
-        """``outgoing``: the connections of all destinations; None: no limit."""
+        """``outgoing``: the connections of all destinations; None: no limit. ``slices``: see
+        ``SharedParts``."""
         self._channels: list[Channel] = []
         # Last in, first out: under less load the rest become idle and close.
         self._free: list[Channel] = []
@@ -353,6 +378,7 @@ class PooledSender:
             outgoing=outgoing or OutgoingConnections(),
             times=AnswerTimes(),
             waits=waits,
+            slices=slices,
         )
 
     def send(self, request: bytes, exchange: Exchange, spent: float = 0.0) -> None:
@@ -392,6 +418,9 @@ class SharedParts:
     tls_contexts: TLSContexts = field(default_factory=TLSContexts)
     pace: OpeningPace = field(default_factory=OpeningPace)
     outgoing: OutgoingConnections = field(default_factory=OutgoingConnections)
+    #: Where destinations whose last attempt was not answered open connections and time out, so that
+    #: the others meet little of it; None: at once.
+    slices: Slices | None = None
     #: Connections receive into it, one at a time.
     buffer: memoryview = field(default_factory=_receive_buffer)
 
@@ -469,4 +498,5 @@ class SharedParts:
             idle_seconds=self.idle_seconds,
             outgoing=self.outgoing,
             waits=waits,
+            slices=self.slices,
         )
