@@ -4,7 +4,7 @@ Objects are the API server's JSON without the unused parts."""
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pillion_operator.cluster.scaling import scale_entries
 from pillion_operator.cluster.types import STATEFUL_SET, Object, container_state, labels_of
@@ -25,8 +25,9 @@ CONTINUES = "continues"
 LONGEST_WAITING = 300
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Key(NamedTuple):
+    """A tuple, because those of a large service are hashed and sorted by the ten thousand."""
+
     kind: str
     namespace: str
     name: str

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pillion_operator.cluster.types import Object, being_deleted, labels_of
-from pillion_operator.evaluation.references import DESTINATION, FILTER, REPLAY, SECRET
+from pillion_operator.evaluation.references import DESTINATION, FILTER, REPLAY, SECRET, secrets_of
 from pillion_operator.names import DRAIN_FINALIZER, UID_ANNOTATION
 from pillion_operator.store import CONTINUES, IDENTITY, Change, Key, Store, identity_of, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
@@ -31,6 +31,8 @@ class Parsed:
     resource: Resource | None = None
     secret: Secret | None = None
     problems: tuple[Problem, ...] = ()
+    #: The Secrets that a valid destination names.
+    secrets: frozenset[str] = frozenset()
     #: One line of JSON, as rendered.
     item: str = field(repr=False)
 
@@ -73,14 +75,22 @@ def parse(body: Object) -> Parsed:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's
         problem = defect_of(body["kind"], body["metadata"]["name"], error)
         return Parsed(problems=(problem,), item=_as_rendered(rendered))
+    resource = next(
+        (found for kind in resources.by_kind.values() for found in kind.values()), None
+    )
     return Parsed(
-        resource=next(
-            (found for kind in resources.by_kind.values() for found in kind.values()), None
-        ),
+        resource=resource,
+        secrets=_secrets_of(resource),
         secret=next(iter(resources.secrets.values()), None),
         problems=tuple(resources.problems),
         item=_as_rendered(rendered),
     )
+
+
+def _secrets_of(resource: Resource | None) -> frozenset[str]:
+    if resource is None or not resource.valid or resource.kind.name != DESTINATION:
+        return frozenset()
+    return frozenset(secrets_of(resource.spec))
 
 
 def _rendered(body: Object) -> dict[str, Any]:
@@ -162,7 +172,7 @@ class Namespace:
         self._parsing = parsing
 
     def body(self, kind: str, name: str) -> Object | None:
-        return self._store.get(Key(kind, self.name, name))
+        return self._store.all(kind, self.name).get(name)
 
     def bodies(self, kind: str) -> Mapping[str, Object]:
         return self._store.all(kind, self.name)
