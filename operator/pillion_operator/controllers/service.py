@@ -20,6 +20,7 @@ from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.evaluation.dead_letters import letters_to, marked_in
+from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.lastgood import filters_in, rendered_objects, was_rendered
 from pillion_operator.evaluation.namespace import Namespace, draining
 from pillion_operator.evaluation.references import (
@@ -59,6 +60,11 @@ FAILING_FOR = 10.0
 FORBIDDEN = 403
 #: Characters of configuration above which it is packed in a thread.
 LARGE = 200_000
+#: Subscriptions and replays, also of guests, above which a service is evaluated in a thread. On the
+#: event loop the first evaluation of so many takes some 50 ms, for which nothing else would run.
+MANY = 200
+#: Seconds to the next attempt while the thread evaluates another service.
+BUSY = 0.05
 
 
 class DesiredState(NamedTuple):
@@ -105,10 +111,14 @@ def desired_state(
 
 
 class ConfigurationReconciler:
-    def __init__(self, context: Context, *, ended: Callable[[Key], bool]) -> None:
+    def __init__(self, context: Context, *, ended: Callable[[Object], bool]) -> None:
         """``ended`` returns whether nothing more is delivered for a subscription."""
         self._context = context
         self._ended = ended
+        #: The thread's; None until the first large service.
+        self._judge: Judge | None = None
+        #: Whether the thread evaluates one: only one at a time, to leave CPU for the event loop.
+        self._is_busy = False
         self._certificates = ServingCertificates(
             authority=context.authority, clock=context.clock, recorder=context.recorder
         )
@@ -139,19 +149,15 @@ class ConfigurationReconciler:
             return
         before = known.evaluation if known is not None else None
         level = level_known(self._context, service)
-        evaluation, left_out = fitted(self._evaluate(service, body), level=level)
+        found = await self._evaluate(service, body, level=level)
+        if found is None:
+            return
+        body, evaluation, left_out = found
         state = self._context.states.put(body, evaluation)
         state.level, state.left_out = level, left_out
         ended = self._context.clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
-        changed = judged_otherwise(before, evaluation, service.namespace)
-        if before is None or before.verdict != evaluation.verdict:
-            changed |= self._context.references.served_by(service)
-        if evaluation.letters != (before.letters if before is not None else frozenset()):
-            for gateway in sorted(self._context.references.gateways_of(service)):
-                self._context.queue.add(gateway)
-        changed |= _statuses(service, evaluation.retained)
-        changed |= set() if before is None else _statuses(service, before.retained)
+        changed = self._changed(service, before, evaluation)
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
@@ -169,6 +175,20 @@ class ConfigurationReconciler:
                 self._context.queue.add(key)
             self._context.queue.add(status_of(service))
 
+    def _changed(
+        self, service: Key, before: ServiceEvaluation | None, after: ServiceEvaluation
+    ) -> set[Key]:
+        """Return what is judged otherwise; enqueue the gateways that get other dead letters."""
+        references = self._context.references
+        changed = judged_otherwise(before, after, service.namespace)
+        if before is None or before.verdict != after.verdict:
+            changed |= references.served_by(service)
+        if after.letters != (before.letters if before is not None else frozenset()):
+            for gateway in sorted(references.gateways_of(service)):
+                self._context.queue.add(gateway)
+        changed |= _statuses(service, after.retained)
+        return changed | (set() if before is None else _statuses(service, before.retained))
+
     def _forget(self, service: Key) -> None:
         state = self._context.states.pop(service, None)
         self._context.deliverers.service_gone(service.namespace, service.name)
@@ -185,9 +205,53 @@ class ConfigurationReconciler:
             self._context.queue.add(key)
         (self._absent.add if served else self._absent.discard)(service)
 
-    def _evaluate(self, service: Key, body: Object) -> ServiceEvaluation:
+    async def _evaluate(
+        self, service: Key, body: Object, *, level: int
+    ) -> tuple[Object, ServiceEvaluation, tuple[str, ...]] | None:
+        """Return what was evaluated, the evaluation fit for ``level``, and the fields left out;
+        None if the service is gone, or comes again later."""
+        context = self._context
+        references = context.references
+        users = sum(len(references.naming(one)) for one in (service, *references.guests(service)))
+        if users <= MANY:
+            namespace = context.namespace(service.namespace)
+            before = self._rendered_before(service)()
+            evaluate = self._evaluation(service, body, namespace, before=before)
+            return body, *fitted(evaluate(context.judge), level=level)
+        if self._is_busy:
+            context.requeue(service, BUSY)
+            return None
+        self._is_busy = True
+        try:
+            before = await asyncio.to_thread(self._rendered_before(service))
+            found = context.store.get(service)
+            if found is None:
+                return None
+            # Nothing changes in it meanwhile. A change evaluates the service again.
+            namespace = context.namespace(service.namespace).copied()
+            evaluate = self._evaluation(service, found, namespace, before=before)
+            judge = self._judge = self._judge or context.judge.another()
+            with context.parsing.beside():
+                fit = await asyncio.to_thread(lambda: fitted(evaluate(judge), level=level))
+            return found, *fit
+        finally:
+            self._is_busy = False
+
+    def _rendered_before(self, service: Key) -> Callable[[], Sequence[Object]]:
+        """Return what reads the configuration in force, where this operator has none to remember:
+        at the first evaluation, or the first since the service was not accepted."""
+        known = self._context.states.get(service)
+        if known is not None and known.evaluation.content:
+            return tuple
+        secrets = [one for one in self._live(service) if one["kind"] == SECRET]
+        return partial(rendered_objects, secrets)
+
+    def _evaluation(
+        self, service: Key, body: Object, namespace: Namespace, *, before: Sequence[Object]
+    ) -> Callable[[Judge], ServiceEvaluation]:
+        """Return the evaluation, which reads only ``namespace`` and references; ``before`` is what
+        ``_rendered_before`` has read."""
         subscriptions = [key.name for key in self._context.references.subscriptions_to(service)]
-        namespace = self._context.namespace(service.namespace)
         surroundings = self._surroundings(service, body, namespace)
         replays = sorted(
             key.name
@@ -195,12 +259,9 @@ class ConfigurationReconciler:
             if is_under_way(self._context.store.get(key))
         )
         known = self._context.states.get(service)
-        before: Sequence[Object] = ()
         if known is not None and known.evaluation.content:
             rendered = known.evaluation.content
         else:
-            # The first evaluation, or the first since the service was not accepted.
-            before = rendered_objects(one for one in self._live(service) if one["kind"] == SECRET)
             filters = filters_in(before, namespace=service.namespace)
             rendered = {**filters, **marked_in(before, namespace=service.namespace)}
         surroundings = replace(
@@ -211,20 +272,24 @@ class ConfigurationReconciler:
                 service, replays=(*replays, *surroundings.carried), before=before
             ),
         )
-        ended = {
-            name
-            for name in (*subscriptions, *surroundings.relayed)
-            if self._ended(Key(SUBSCRIPTION, service.namespace, name))
-        }
-        evaluation = evaluate_service(
-            service.name,
-            namespace=namespace,
-            judge=self._context.judge,
-            subscriptions=subscriptions,
-            ended=ended,
-            surroundings=surroundings,
-        )
-        return replace(evaluation, retained=surroundings.retained)
+
+        def evaluate(judge: Judge) -> ServiceEvaluation:
+            bodies = namespace.bodies(SUBSCRIPTION)
+            evaluation = evaluate_service(
+                service.name,
+                namespace=namespace,
+                judge=judge,
+                subscriptions=subscriptions,
+                ended={
+                    name
+                    for name in (*subscriptions, *surroundings.relayed)
+                    if name in bodies and self._ended(bodies[name])
+                },
+                surroundings=surroundings,
+            )
+            return replace(evaluation, retained=surroundings.retained)
+
+        return evaluate
 
     def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
         if not is_gateway(body):

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -43,6 +44,8 @@ class Parsing:
     def __init__(self) -> None:
         #: By variant: the versions of its inputs, and the result.
         self._known: dict[Key, dict[str, tuple[tuple[str, ...], Parsed]]] = {}
+        #: What has been deleted since ``beside`` began.
+        self._deleted: set[Key] | None = None
 
     def parse(
         self,
@@ -59,13 +62,28 @@ class Parsing:
         version = "resourceVersion" if body["kind"] == "Secret" else "generation"
         inputs = (str(metadata.get("uid")), str(metadata.get(version)), *versions)
         known = self._known.setdefault(key_of(body), {})
-        if variant not in known or known[variant][0] != inputs:
-            known[variant] = (inputs, parse(make(body)))
-        return known[variant][1]
+        found = known.get(variant)
+        if found is None or found[0] != inputs:
+            # Another thread may put another version there.
+            found = known[variant] = (inputs, parse(make(body)))
+        return found[1]
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Within it another thread may parse too, also what is deleted meanwhile. Not nested."""
+        self._deleted = set()
+        try:
+            yield
+        finally:
+            for key in self._deleted:
+                self._known.pop(key, None)
+            self._deleted = None
 
     def follow(self, change: Change) -> None:
         if change.after is None:
             self._known.pop(change.key, None)
+            if self._deleted is not None:
+                self._deleted.add(change.key)
 
 
 def parse(body: Object) -> Parsed:
@@ -75,9 +93,7 @@ def parse(body: Object) -> Parsed:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's
         problem = defect_of(body["kind"], body["metadata"]["name"], error)
         return Parsed(problems=(problem,), item=_as_rendered(rendered))
-    resource = next(
-        (found for kind in resources.by_kind.values() for found in kind.values()), None
-    )
+    resource = next((found for kind in resources.by_kind.values() for found in kind.values()), None)
     return Parsed(
         resource=resource,
         secrets=_secrets_of(resource),
@@ -170,6 +186,11 @@ class Namespace:
         self.name = name
         self._store = store
         self._parsing = parsing
+
+    def copied(self) -> "Namespace":
+        """It as it is now, for another thread."""
+        store = self._store.copied(self.name)
+        return Namespace(self.name, store=store, parsing=self._parsing)
 
     def body(self, kind: str, name: str) -> Object | None:
         return self._store.all(kind, self.name).get(name)
