@@ -75,6 +75,16 @@ class DesiredState(NamedTuple):
     requeue_after: float | None
 
 
+class _Evaluated(NamedTuple):
+    body: Object
+    #: Fit for the deliverers' schema level.
+    evaluation: ServiceEvaluation
+    #: The fields left out for that.
+    left_out: tuple[str, ...]
+    #: The objects of which it says something else than the evaluation before.
+    changed: set[Key]
+
+
 def desired_state(
     context: Context,
     certificates: ServingCertificates,
@@ -149,15 +159,17 @@ class ConfigurationReconciler:
             return
         before = known.evaluation if known is not None else None
         level = level_known(self._context, service)
-        found = await self._evaluate(service, body, level=level)
+        found = await self._evaluate(service, body, before=before, level=level)
         if found is None:
             return
-        body, evaluation, left_out = found
+        body, evaluation, changed = found.body, found.evaluation, found.changed
         state = self._context.states.put(body, evaluation)
-        state.level, state.left_out = level, left_out
+        state.level, state.left_out = level, found.left_out
         ended = self._context.clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
-        changed = self._changed(service, before, evaluation)
+        if evaluation.letters != (before.letters if before is not None else frozenset()):
+            for gateway in sorted(self._context.references.gateways_of(service)):
+                self._context.queue.add(gateway)
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
@@ -178,14 +190,10 @@ class ConfigurationReconciler:
     def _changed(
         self, service: Key, before: ServiceEvaluation | None, after: ServiceEvaluation
     ) -> set[Key]:
-        """Return what is judged otherwise; enqueue the gateways that get other dead letters."""
-        references = self._context.references
+        """The objects of which ``after`` says something else."""
         changed = judged_otherwise(before, after, service.namespace)
         if before is None or before.verdict != after.verdict:
-            changed |= references.served_by(service)
-        if after.letters != (before.letters if before is not None else frozenset()):
-            for gateway in sorted(references.gateways_of(service)):
-                self._context.queue.add(gateway)
+            changed |= self._context.references.served_by(service)
         changed |= _statuses(service, after.retained)
         return changed | (set() if before is None else _statuses(service, before.retained))
 
@@ -206,36 +214,47 @@ class ConfigurationReconciler:
         (self._absent.add if served else self._absent.discard)(service)
 
     async def _evaluate(
-        self, service: Key, body: Object, *, level: int
-    ) -> tuple[Object, ServiceEvaluation, tuple[str, ...]] | None:
-        """Return what was evaluated, the evaluation fit for ``level``, and the fields left out;
-        None if the service is gone, or comes again later."""
+        self, service: Key, body: Object, *, before: ServiceEvaluation | None, level: int
+    ) -> "_Evaluated | None":
+        """Return None if the service is gone, or comes again later."""
         context = self._context
         references = context.references
         users = sum(len(references.naming(one)) for one in (service, *references.guests(service)))
         if users <= MANY:
             namespace = context.namespace(service.namespace)
-            before = self._rendered_before(service)()
-            evaluate = self._evaluation(service, body, namespace, before=before)
-            return body, *fitted(evaluate(context.judge), level=level)
+            rendered = self._rendered_before(service)()
+            evaluate = self._evaluation(service, body, namespace, rendered=rendered)
+            return self._fitted(body, evaluate(context.judge), before=before, level=level)
         if self._is_busy:
             context.requeue(service, BUSY)
             return None
         self._is_busy = True
         try:
-            before = await asyncio.to_thread(self._rendered_before(service))
+            rendered = await asyncio.to_thread(self._rendered_before(service))
             found = context.store.get(service)
             if found is None:
                 return None
             # Nothing changes in it meanwhile. A change evaluates the service again.
             namespace = context.namespace(service.namespace).copied()
-            evaluate = self._evaluation(service, found, namespace, before=before)
+            evaluate = self._evaluation(service, found, namespace, rendered=rendered)
             judge = self._judge = self._judge or context.judge.another()
             with context.parsing.beside():
-                fit = await asyncio.to_thread(lambda: fitted(evaluate(judge), level=level))
-            return found, *fit
+                return await asyncio.to_thread(
+                    lambda: self._fitted(found, evaluate(judge), before=before, level=level)
+                )
         finally:
             self._is_busy = False
+
+    def _fitted(
+        self,
+        body: Object,
+        evaluation: ServiceEvaluation,
+        *,
+        before: ServiceEvaluation | None,
+        level: int,
+    ) -> "_Evaluated":
+        fit, left_out = fitted(evaluation, level=level)
+        return _Evaluated(body, fit, left_out, self._changed(key_of(body), before, fit))
 
     def _rendered_before(self, service: Key) -> Callable[[], Sequence[Object]]:
         """Return what reads the configuration in force, where this operator has none to remember:
@@ -247,10 +266,10 @@ class ConfigurationReconciler:
         return partial(rendered_objects, secrets)
 
     def _evaluation(
-        self, service: Key, body: Object, namespace: Namespace, *, before: Sequence[Object]
+        self, service: Key, body: Object, namespace: Namespace, *, rendered: Sequence[Object]
     ) -> Callable[[Judge], ServiceEvaluation]:
-        """Return the evaluation, which reads only ``namespace`` and references; ``before`` is what
-        ``_rendered_before`` has read."""
+        """Return the evaluation, which reads only ``namespace`` and references; ``rendered`` is
+        what ``_rendered_before`` has read."""
         subscriptions = [key.name for key in self._context.references.subscriptions_to(service)]
         surroundings = self._surroundings(service, body, namespace)
         replays = sorted(
@@ -260,16 +279,16 @@ class ConfigurationReconciler:
         )
         known = self._context.states.get(service)
         if known is not None and known.evaluation.content:
-            rendered = known.evaluation.content
+            content = known.evaluation.content
         else:
-            filters = filters_in(before, namespace=service.namespace)
-            rendered = {**filters, **marked_in(before, namespace=service.namespace)}
+            filters = filters_in(rendered, namespace=service.namespace)
+            content = {**filters, **marked_in(rendered, namespace=service.namespace)}
         surroundings = replace(
             surroundings,
-            rendered=rendered,
+            rendered=content,
             replays=replays,
             lingering=self._remains.of(
-                service, replays=(*replays, *surroundings.carried), before=before
+                service, replays=(*replays, *surroundings.carried), before=rendered
             ),
         )
 

@@ -214,11 +214,13 @@ class References:
         if key.kind == CONFIG_MAP:
             return set(namers)
         if key.kind == SECRET:
-            namers = frozenset().union(*(self.naming(destination) for destination in namers))
+            namers = frozenset().union(*(self._to.get(destination, ()) for destination in namers))
         # Dead letters go no further, so there is one step.
         losing = [one for one in namers if one.kind == DESTINATION]
         namers = namers.union(*map(self.naming, losing))
-        services = set[Key]().union(*map(self._services_named, namers))
+        # One comprehension: a Secret may be that of thousands.
+        named = (target for one in namers for target in self._from.get(one, ()))
+        services = {one for one in named if one.kind == SERVICE}
         services |= {one for one in namers if one.kind == SERVICE}
         return services.union(*map(self._services_named, services))
 
