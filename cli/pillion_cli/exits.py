@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -10,6 +11,10 @@ from typing import NoReturn
 
 #: New objects that need no freeze: a few milliseconds of the collector.
 MOST_LEFT = 20_000
+#: The generation of a full collection.
+FULL = 2
+#: Seconds that a full collection may take without a freeze.
+LONGEST_COLLECTION = 0.02
 
 
 class Exit(IntEnum):
@@ -86,3 +91,28 @@ def gc_disabled() -> Iterator[None]:
         if gc.get_count()[0] > MOST_LEFT:
             gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def short_collections() -> Iterator[None]:
+    """Freeze what survives a full collection that took long: a process that keeps ever more objects
+    would be blocked for half a second by each. Only this context's collections count."""
+    began = 0.0
+
+    def follow(phase: str, information: dict[str, int]) -> None:
+        nonlocal began
+        if information["generation"] != FULL:
+            return
+        # Its own CPU: the process may have to wait for it.
+        now = time.thread_time()
+        if phase == "start":
+            began = now
+        elif now - began > LONGEST_COLLECTION:
+            # Just after a collection, so that no garbage is frozen.
+            gc.freeze()
+
+    gc.callbacks.append(follow)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(follow)

@@ -54,6 +54,8 @@ from pillion_operator.telemetry.metrics import Metrics
 
 logger = logging.getLogger("pillion.operator")
 
+#: Objects that are taken in without a pause for the event loop.
+AT_ONCE = 500
 #: Seconds between two attempts to get the key of the deliverers' tokens.
 KEY_RETRY = 2.0
 #: Seconds after which the process ends without the key.
@@ -115,7 +117,7 @@ class Leader:
         await context.issuer.look()
         await recall(self._store)
         self._store.subscribe(lambda change: self._follow(change, context))
-        self._activate(context)
+        await self._activate(context)
         if self._console is not None:
             self._console.show(context.deliverers)
         try:
@@ -247,9 +249,11 @@ class Leader:
             succeeded=context.statuses.succeeded,
         )
 
-    def _activate(self, context: Context) -> None:
+    async def _activate(self, context: Context) -> None:
         for kind in (SUBSCRIPTION, REPLAY, DESTINATION, FILTER, SERVICE):
-            for key in list(self._store.keys(kind)):
+            for number, key in enumerate(list(self._store.keys(kind))):
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 context.references.follow(Change(key, None, self._store.get(key)))
                 self._queue.add(key)
         # Also pods of services that do not exist: these may be created later.

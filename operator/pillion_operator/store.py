@@ -4,7 +4,7 @@ Objects are the API server's JSON without the unused parts."""
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pillion_operator.cluster.scaling import scale_entries
 from pillion_operator.cluster.types import STATEFUL_SET, Object, container_state, labels_of
@@ -25,8 +25,9 @@ CONTINUES = "continues"
 LONGEST_WAITING = 300
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Key(NamedTuple):
+    """A tuple, because those of a large service are hashed and sorted by the ten thousand."""
+
     kind: str
     namespace: str
     name: str
@@ -88,21 +89,21 @@ class Store:
     def put(self, body: Object, *, older_too: bool = False) -> bool:
         """Store an object from a watch, an answer or a listing; return whether it was new. A watch
         that was cut may repeat older states, and a restored etcd lists older versions."""
-        slim = slimmed(body)
-        key = key_of(slim)
+        key = key_of(body)
         self._touch(key)
-        if version_of(slim) <= self._gone.get(uid_of(slim), -1):
+        if version_of(body) <= self._gone.get(uid_of(body), -1):
             # The answer to a write may come after the watch has reported the deletion.
             return False
-        known = self._objects.setdefault((key.kind, key.namespace), {})
-        before = known.get(key.name)
+        before = self.get(key)
+        same = before is not None and uid_of(before) == uid_of(body)
         if before is not None:
-            ahead, same = version_of(slim) - version_of(before), uid_of(before) == uid_of(slim)
+            ahead = version_of(body) - version_of(before)
             if (ahead == 0 and same) or (ahead < 0 and not older_too):
                 return False
-            if CONTINUES in before["metadata"] if same else self.takes_up(key):
-                slim = _continuing(slim, identity_of(before))
-        known[key.name] = slim
+        slim = slimmed(body)
+        if before is not None and (CONTINUES in before["metadata"] if same else self.takes_up(key)):
+            slim = _continuing(slim, identity_of(before))
+        self._objects.setdefault((key.kind, key.namespace), {})[key.name] = slim
         self._tell(Change(key, before, slim))
         return True
 
@@ -161,6 +162,16 @@ class Store:
             if gone and (kept(key) or self.remove(key)):
                 wrong.append(key)
         return wrong
+
+    def copied(self, namespace: str) -> "Store":
+        """One namespace as it is now, for another thread: objects are replaced, never changed."""
+        copy = Store()
+        copy._objects = {
+            place: dict(objects)
+            for place, objects in self._objects.items()
+            if place[1] == namespace
+        }
+        return copy
 
     def _touch(self, key: Key) -> None:
         if self._touched is not None:

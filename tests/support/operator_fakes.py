@@ -9,9 +9,10 @@ import random
 import re
 import selectors
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from pillion_operator.cluster.api import ApiError, Conflict, NotFound
 from pillion_operator.cluster.issuer import CONFIGURATION_PATH, KEYS_PATH
@@ -34,6 +35,7 @@ from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.wire.queues import SubscriptionEnd
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 #: When the virtual clock begins, in seconds since the epoch.
 EPOCH = 1_700_000_000.0
@@ -65,6 +67,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return 1000.0 + self._skipping.waited
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Do a thread's work here, a moment later: it sees what happens until then, and no race."""
+        done: asyncio.Future[T] = self.create_future()
+
+        def work() -> None:
+            if done.cancelled():
+                return
+            try:
+                done.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
+                done.set_exception(error)
+
+        self.call_later(0.02, work)
+        return done
 
 
 def run_virtually(work: Coroutine[Any, Any, T]) -> T:

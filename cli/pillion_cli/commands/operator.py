@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from pillion_cli.arguments import Options, add_cluster_arguments, seconds_from, whole_number
-from pillion_cli.exits import CommandError, Exit
+from pillion_cli.exits import CommandError, Exit, short_collections
 from pillion_cli.output import OutputError
 from pillion_cli.serving import (
     add_logging_arguments,
@@ -307,7 +307,7 @@ def run(args: argparse.Namespace) -> int:
         # kopf logs every event.
         logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
-        with renamed_records():
+        with renamed_records(), short_collections():
             asyncio.run(_serve(settings_of(args)))
     except ExceptionGroup as group:
         # Expected failures are one sentence; others show a trace.

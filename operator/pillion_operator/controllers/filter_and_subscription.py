@@ -146,15 +146,12 @@ class SubscriptionReconciler:
             fields = {"subscriptionState": over.state.value}
             await context.statuses.write(body, found, fields)
 
-    def is_over(self, key: Key) -> bool:
-        """Whether nothing is delivered for it: by its spec, time or status.
+    def is_over(self, body: Object) -> bool:
+        """Whether nothing is delivered for a subscription: by its spec, time or status.
 
         An end that a listener caused counts once the status has it. Otherwise no deliverer would
         report it any more, and the subscription would come back.
         """
-        body = self._context.store.get(key)
-        if body is None:
-            return False
         verdict = judge_subscription(body, removal=RemovalRule(), now=self._context.clock.time())
         return verdict.state is not State.ENABLED
 

@@ -20,6 +20,7 @@ from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.evaluation.dead_letters import letters_to, marked_in
+from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.lastgood import filters_in, rendered_objects, was_rendered
 from pillion_operator.evaluation.namespace import Namespace, draining
 from pillion_operator.evaluation.references import (
@@ -59,6 +60,11 @@ FAILING_FOR = 10.0
 FORBIDDEN = 403
 #: Characters of configuration above which it is packed in a thread.
 LARGE = 200_000
+#: Subscriptions and replays, also of guests, above which a service is evaluated in a thread. On the
+#: event loop the first evaluation of so many takes some 50 ms, for which nothing else would run.
+MANY = 200
+#: Seconds to the next attempt while the thread evaluates another service.
+BUSY = 0.05
 
 
 class DesiredState(NamedTuple):
@@ -67,6 +73,16 @@ class DesiredState(NamedTuple):
     digest: str
     #: Seconds to the next check without a change; None: none.
     requeue_after: float | None
+
+
+class _Evaluated(NamedTuple):
+    body: Object
+    #: Fit for the deliverers' schema level.
+    evaluation: ServiceEvaluation
+    #: The fields left out for that.
+    left_out: tuple[str, ...]
+    #: The objects of which it says something else than the evaluation before.
+    changed: set[Key]
 
 
 def desired_state(
@@ -105,10 +121,14 @@ def desired_state(
 
 
 class ConfigurationReconciler:
-    def __init__(self, context: Context, *, ended: Callable[[Key], bool]) -> None:
+    def __init__(self, context: Context, *, ended: Callable[[Object], bool]) -> None:
         """``ended`` returns whether nothing more is delivered for a subscription."""
         self._context = context
         self._ended = ended
+        #: The thread's; None until the first large service.
+        self._judge: Judge | None = None
+        #: Whether the thread evaluates one: only one at a time, to leave CPU for the event loop.
+        self._is_busy = False
         self._certificates = ServingCertificates(
             authority=context.authority, clock=context.clock, recorder=context.recorder
         )
@@ -139,19 +159,17 @@ class ConfigurationReconciler:
             return
         before = known.evaluation if known is not None else None
         level = level_known(self._context, service)
-        evaluation, left_out = fitted(self._evaluate(service, body), level=level)
+        found = await self._evaluate(service, body, before=before, level=level)
+        if found is None:
+            return
+        body, evaluation, changed = found.body, found.evaluation, found.changed
         state = self._context.states.put(body, evaluation)
-        state.level, state.left_out = level, left_out
+        state.level, state.left_out = level, found.left_out
         ended = self._context.clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
-        changed = judged_otherwise(before, evaluation, service.namespace)
-        if before is None or before.verdict != evaluation.verdict:
-            changed |= self._context.references.served_by(service)
         if evaluation.letters != (before.letters if before is not None else frozenset()):
             for gateway in sorted(self._context.references.gateways_of(service)):
                 self._context.queue.add(gateway)
-        changed |= _statuses(service, evaluation.retained)
-        changed |= set() if before is None else _statuses(service, before.retained)
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
@@ -169,6 +187,16 @@ class ConfigurationReconciler:
                 self._context.queue.add(key)
             self._context.queue.add(status_of(service))
 
+    def _changed(
+        self, service: Key, before: ServiceEvaluation | None, after: ServiceEvaluation
+    ) -> set[Key]:
+        """The objects of which ``after`` says something else."""
+        changed = judged_otherwise(before, after, service.namespace)
+        if before is None or before.verdict != after.verdict:
+            changed |= self._context.references.served_by(service)
+        changed |= _statuses(service, after.retained)
+        return changed | (set() if before is None else _statuses(service, before.retained))
+
     def _forget(self, service: Key) -> None:
         state = self._context.states.pop(service, None)
         self._context.deliverers.service_gone(service.namespace, service.name)
@@ -185,9 +213,64 @@ class ConfigurationReconciler:
             self._context.queue.add(key)
         (self._absent.add if served else self._absent.discard)(service)
 
-    def _evaluate(self, service: Key, body: Object) -> ServiceEvaluation:
+    async def _evaluate(
+        self, service: Key, body: Object, *, before: ServiceEvaluation | None, level: int
+    ) -> "_Evaluated | None":
+        """Return None if the service is gone, or comes again later."""
+        context = self._context
+        references = context.references
+        users = sum(len(references.naming(one)) for one in (service, *references.guests(service)))
+        if users <= MANY:
+            namespace = context.namespace(service.namespace)
+            rendered = self._rendered_before(service)()
+            evaluate = self._evaluation(service, body, namespace, rendered=rendered)
+            return self._fitted(body, evaluate(context.judge), before=before, level=level)
+        if self._is_busy:
+            context.requeue(service, BUSY)
+            return None
+        self._is_busy = True
+        try:
+            rendered = await asyncio.to_thread(self._rendered_before(service))
+            found = context.store.get(service)
+            if found is None:
+                return None
+            # Nothing changes in it meanwhile. A change evaluates the service again.
+            namespace = context.namespace(service.namespace).copied()
+            evaluate = self._evaluation(service, found, namespace, rendered=rendered)
+            judge = self._judge = self._judge or context.judge.another()
+            with context.parsing.beside():
+                return await asyncio.to_thread(
+                    lambda: self._fitted(found, evaluate(judge), before=before, level=level)
+                )
+        finally:
+            self._is_busy = False
+
+    def _fitted(
+        self,
+        body: Object,
+        evaluation: ServiceEvaluation,
+        *,
+        before: ServiceEvaluation | None,
+        level: int,
+    ) -> "_Evaluated":
+        fit, left_out = fitted(evaluation, level=level)
+        return _Evaluated(body, fit, left_out, self._changed(key_of(body), before, fit))
+
+    def _rendered_before(self, service: Key) -> Callable[[], Sequence[Object]]:
+        """Return what reads the configuration in force, where this operator has none to remember:
+        at the first evaluation, or the first since the service was not accepted."""
+        known = self._context.states.get(service)
+        if known is not None and known.evaluation.content:
+            return tuple
+        secrets = [one for one in self._live(service) if one["kind"] == SECRET]
+        return partial(rendered_objects, secrets)
+
+    def _evaluation(
+        self, service: Key, body: Object, namespace: Namespace, *, rendered: Sequence[Object]
+    ) -> Callable[[Judge], ServiceEvaluation]:
+        """Return the evaluation, which reads only ``namespace`` and references; ``rendered`` is
+        what ``_rendered_before`` has read."""
         subscriptions = [key.name for key in self._context.references.subscriptions_to(service)]
-        namespace = self._context.namespace(service.namespace)
         surroundings = self._surroundings(service, body, namespace)
         replays = sorted(
             key.name
@@ -195,36 +278,37 @@ class ConfigurationReconciler:
             if is_under_way(self._context.store.get(key))
         )
         known = self._context.states.get(service)
-        before: Sequence[Object] = ()
         if known is not None and known.evaluation.content:
-            rendered = known.evaluation.content
+            content = known.evaluation.content
         else:
-            # The first evaluation, or the first since the service was not accepted.
-            before = rendered_objects(one for one in self._live(service) if one["kind"] == SECRET)
-            filters = filters_in(before, namespace=service.namespace)
-            rendered = {**filters, **marked_in(before, namespace=service.namespace)}
+            filters = filters_in(rendered, namespace=service.namespace)
+            content = {**filters, **marked_in(rendered, namespace=service.namespace)}
         surroundings = replace(
             surroundings,
-            rendered=rendered,
+            rendered=content,
             replays=replays,
             lingering=self._remains.of(
-                service, replays=(*replays, *surroundings.carried), before=before
+                service, replays=(*replays, *surroundings.carried), before=rendered
             ),
         )
-        ended = {
-            name
-            for name in (*subscriptions, *surroundings.relayed)
-            if self._ended(Key(SUBSCRIPTION, service.namespace, name))
-        }
-        evaluation = evaluate_service(
-            service.name,
-            namespace=namespace,
-            judge=self._context.judge,
-            subscriptions=subscriptions,
-            ended=ended,
-            surroundings=surroundings,
-        )
-        return replace(evaluation, retained=surroundings.retained)
+
+        def evaluate(judge: Judge) -> ServiceEvaluation:
+            bodies = namespace.bodies(SUBSCRIPTION)
+            evaluation = evaluate_service(
+                service.name,
+                namespace=namespace,
+                judge=judge,
+                subscriptions=subscriptions,
+                ended={
+                    name
+                    for name in (*subscriptions, *surroundings.relayed)
+                    if name in bodies and self._ended(bodies[name])
+                },
+                surroundings=surroundings,
+            )
+            return replace(evaluation, retained=surroundings.retained)
+
+        return evaluate
 
     def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
         if not is_gateway(body):

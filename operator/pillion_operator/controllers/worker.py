@@ -18,6 +18,8 @@ MOST_BACKOFF = 60.0
 K = TypeVar("K", bound=Hashable)
 logger = logging.getLogger("pillion.operator")
 WORKERS = 8
+#: Seconds of work in one turn of the event loop after which the other workers wait for the next.
+SHARE = 0.02
 
 
 class WorkQueue(Generic[K]):
@@ -122,6 +124,10 @@ class Engine:
         self._reconciles = reconciles
         self._metrics = metrics
         self._clock = clock
+        #: Seconds of work in the present turn of the event loop; and set unless that is too much.
+        self._spent = 0.0
+        self._may_go_on = asyncio.Event()
+        self._may_go_on.set()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as workers:
@@ -132,11 +138,29 @@ class Engine:
         while True:
             key = await self._queue.get()
             try:
+                while not self._may_go_on.is_set():
+                    await self._may_go_on.wait()
+                began = self._clock.monotonic()
                 await self._once(key)
             finally:
                 self._queue.done(key)
             # Many keys that never wait must not block the event loop, above all the lease.
+            self._spend(self._clock.monotonic() - began)
+            if not self._may_go_on.is_set():
+                # Once more, to come behind the others, which wait for the next turn.
+                await asyncio.sleep(0)
             await asyncio.sleep(0)
+
+    def _spend(self, seconds: float) -> None:
+        if not self._spent:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._spent += seconds
+        if self._spent > SHARE:
+            self._may_go_on.clear()
+
+    def _begin_turn(self) -> None:
+        self._spent = 0.0
+        self._may_go_on.set()
 
     async def _once(self, key: Key) -> None:
         reconcile = self._reconciles.get(key.kind)

@@ -141,7 +141,8 @@ def resolvable(resource: Resource, names: Collection[str], *, has_default: bool)
     if resource.sound(FIELD):
         is_known = resource.spec[FIELD]["name"] in names
         return resource if is_known else _stripped(resource, keeps_policy=has_default)
-    if FIELD in resource.spec or has_default:
+    is_without = resource.spec.get("removalPolicy") != RemovalPolicy.DEAD_LETTER
+    if FIELD in resource.spec or has_default or is_without:
         return resource
     return _stripped(resource, keeps_policy=False)
 

@@ -51,7 +51,12 @@ class Judgement:
 class Judge:
     def __init__(self, *, addresses: AddressPolicy, schema: Schema) -> None:
         self._addresses = addresses
+        self._schema = schema
         self._queries = Queries(schema, checker=lambda classes: remembering(query_checker(classes)))
+
+    def another(self) -> "Judge":
+        """One that judges alike, for another thread: each remembers queries for itself."""
+        return Judge(addresses=self._addresses, schema=self._schema)
 
     def judge(
         self, objects: Iterable[Resource | Secret | None], *, service: str | None = None

@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from pillion_operator.cluster.types import Object, being_deleted, labels_of
-from pillion_operator.evaluation.references import DESTINATION, FILTER, REPLAY, SECRET
+from pillion_operator.evaluation.references import DESTINATION, FILTER, REPLAY, SECRET, secrets_of
 from pillion_operator.names import DRAIN_FINALIZER, UID_ANNOTATION
 from pillion_operator.store import CONTINUES, IDENTITY, Change, Key, Store, identity_of, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
@@ -31,6 +32,8 @@ class Parsed:
     resource: Resource | None = None
     secret: Secret | None = None
     problems: tuple[Problem, ...] = ()
+    #: The Secrets that a valid destination names.
+    secrets: frozenset[str] = frozenset()
     #: One line of JSON, as rendered.
     item: str = field(repr=False)
 
@@ -41,6 +44,8 @@ class Parsing:
     def __init__(self) -> None:
         #: By variant: the versions of its inputs, and the result.
         self._known: dict[Key, dict[str, tuple[tuple[str, ...], Parsed]]] = {}
+        #: What has been deleted since ``beside`` began.
+        self._deleted: set[Key] | None = None
 
     def parse(
         self,
@@ -57,13 +62,28 @@ class Parsing:
         version = "resourceVersion" if body["kind"] == "Secret" else "generation"
         inputs = (str(metadata.get("uid")), str(metadata.get(version)), *versions)
         known = self._known.setdefault(key_of(body), {})
-        if variant not in known or known[variant][0] != inputs:
-            known[variant] = (inputs, parse(make(body)))
-        return known[variant][1]
+        found = known.get(variant)
+        if found is None or found[0] != inputs:
+            # Another thread may put another version there.
+            found = known[variant] = (inputs, parse(make(body)))
+        return found[1]
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Within it another thread may parse too, also what is deleted meanwhile. Not nested."""
+        self._deleted = set()
+        try:
+            yield
+        finally:
+            for key in self._deleted:
+                self._known.pop(key, None)
+            self._deleted = None
 
     def follow(self, change: Change) -> None:
         if change.after is None:
             self._known.pop(change.key, None)
+            if self._deleted is not None:
+                self._deleted.add(change.key)
 
 
 def parse(body: Object) -> Parsed:
@@ -73,14 +93,20 @@ def parse(body: Object) -> Parsed:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's
         problem = defect_of(body["kind"], body["metadata"]["name"], error)
         return Parsed(problems=(problem,), item=_as_rendered(rendered))
+    resource = next((found for kind in resources.by_kind.values() for found in kind.values()), None)
     return Parsed(
-        resource=next(
-            (found for kind in resources.by_kind.values() for found in kind.values()), None
-        ),
+        resource=resource,
+        secrets=_secrets_of(resource),
         secret=next(iter(resources.secrets.values()), None),
         problems=tuple(resources.problems),
         item=_as_rendered(rendered),
     )
+
+
+def _secrets_of(resource: Resource | None) -> frozenset[str]:
+    if resource is None or not resource.valid or resource.kind.name != DESTINATION:
+        return frozenset()
+    return frozenset(secrets_of(resource.spec))
 
 
 def _rendered(body: Object) -> dict[str, Any]:
@@ -161,8 +187,13 @@ class Namespace:
         self._store = store
         self._parsing = parsing
 
+    def copied(self) -> "Namespace":
+        """It as it is now, for another thread."""
+        store = self._store.copied(self.name)
+        return Namespace(self.name, store=store, parsing=self._parsing)
+
     def body(self, kind: str, name: str) -> Object | None:
-        return self._store.get(Key(kind, self.name, name))
+        return self._store.all(kind, self.name).get(name)
 
     def bodies(self, kind: str) -> Mapping[str, Object]:
         return self._store.all(kind, self.name)

@@ -158,14 +158,14 @@ class References:
 
     def naming(self, key: Key) -> frozenset[Key]:
         """The objects that name ``key``: of a service, subscriptions, replays and other
-        services."""
+        services. A copy, because another thread may read while this one follows changes."""
         return frozenset(self._to.get(key, ()))
 
     def subscriptions_to(self, key: Key) -> set[Key]:
-        return {one for one in self._to.get(key, ()) if one.kind == SUBSCRIPTION}
+        return {one for one in self.naming(key) if one.kind == SUBSCRIPTION}
 
     def replays_to(self, key: Key) -> set[Key]:
-        return {one for one in self._to.get(key, ()) if one.kind == REPLAY}
+        return {one for one in self.naming(key) if one.kind == REPLAY}
 
     def replays_at(self, service: Key) -> set[Key]:
         """The replays that the deliverers of a service may carry out: its own, and those of the
@@ -180,7 +180,7 @@ class References:
 
     def guests(self, gateway: Key) -> set[Key]:
         """The services that name this one as their gateway."""
-        return {one for one in self._to.get(gateway, ()) if one.kind == SERVICE} - {gateway}
+        return {one for one in self.naming(gateway) if one.kind == SERVICE} - {gateway}
 
     def gateways_of(self, service: Key) -> frozenset[Key]:
         """The gateways that a service names, even invalid ones."""
@@ -214,11 +214,13 @@ class References:
         if key.kind == CONFIG_MAP:
             return set(namers)
         if key.kind == SECRET:
-            namers = frozenset().union(*(self.naming(destination) for destination in namers))
+            namers = frozenset().union(*(self._to.get(destination, ()) for destination in namers))
         # Dead letters go no further, so there is one step.
         losing = [one for one in namers if one.kind == DESTINATION]
         namers = namers.union(*map(self.naming, losing))
-        services = set[Key]().union(*map(self._services_named, namers))
+        # One comprehension: a Secret may be that of thousands.
+        named = (target for one in namers for target in self._from.get(one, ()))
+        services = {one for one in named if one.kind == SERVICE}
         services |= {one for one in namers if one.kind == SERVICE}
         return services.union(*map(self._services_named, services))
 
@@ -228,7 +230,7 @@ class References:
 
     def losing_to(self, destination: Key) -> set[Key]:
         """The destinations and services whose deadLetterRef names this one."""
-        return {one for one in self._to.get(destination, ()) if one.kind != SUBSCRIPTION}
+        return {one for one in self.naming(destination) if one.kind != SUBSCRIPTION}
 
     def served_by(self, service: Key) -> set[Key]:
         """The subscriptions and replays of a service and its guests, with their filters and

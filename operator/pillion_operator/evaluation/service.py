@@ -19,7 +19,6 @@ from pillion_operator.evaluation.references import (
     SECRET,
     SERVICE,
     SUBSCRIPTION,
-    secrets_of,
     url_of,
 )
 from pillion_operator.evaluation.relaying import relays
@@ -131,7 +130,7 @@ def object_problems(
         return ()
     if parsed.resource is None or parsed.problems:
         return parsed.problems
-    secrets = (one.secret for one in namespace.secrets(secrets_of(parsed.resource.spec)))
+    secrets = (one.secret for one in namespace.secrets(parsed.secrets))
     return judge.judge([parsed.resource, *secrets]).problems
 
 
@@ -383,8 +382,7 @@ class _Candidate:
         assert parsed.resource is not None
         self._chosen[key] = parsed
         if key.kind == DESTINATION:
-            named = secrets_of(parsed.resource.spec)
-            for found in self._namespace.secrets(named):
+            for found in self._namespace.secrets(parsed.secrets):
                 assert found.secret is not None
                 self._chosen[self._key(SECRET, found.secret.name)] = found
             self._dead_letters.follow(key)
@@ -463,17 +461,27 @@ class _Candidate:
             for problem in problems:
                 kind, _, name = problem.resource.partition("/")
                 found.setdefault(self._key(kind, name), []).append(problem)
+            users_of = self._users_of(found)
             for key, told in found.items():
                 refusals.setdefault(key.kind, {})[key.name] = refused(told)
                 if key.kind == FILTER and self._keep(key):
                     continue
-                users = [user for user, needed in self._needs.items() if key in needed]
+                users = [user for user in users_of[key] if user in self._needs]
                 for user in users:
                     refusals.setdefault(user.kind, {})[user.name] = _not_accepted(key)
                 if not self._hold(key, told):
                     self._take_out(key, users)
         self._drop_unneeded()
         return refusals
+
+    def _users_of(self, keys: Collection[Key]) -> dict[Key, list[Key]]:
+        """The subscriptions and replays that need each of these."""
+        users: dict[Key, list[Key]] = {key: [] for key in keys}
+        for user, needed in self._needs.items():
+            for key in needed:
+                if key in users:
+                    users[key].append(user)
+        return users
 
     def _take_out(self, key: Key, users: Iterable[Key]) -> None:
         """Remove an object, and the subscriptions and replays that use it."""
@@ -522,9 +530,7 @@ class _Candidate:
                 needed.add(self._origins[user])
         needed |= self._dead_letters.needed(needed)
         for key in [key for key in self._chosen if key.kind == DESTINATION and key in needed]:
-            resource = self._chosen[key].resource
-            assert resource is not None
-            needed.update(self._key(SECRET, name) for name in secrets_of(resource.spec))
+            needed.update(self._key(SECRET, name) for name in self._chosen[key].secrets)
         self._chosen = {key: parsed for key, parsed in self._chosen.items() if key in needed}
 
     def unknown_classes(self) -> dict[str, str]:

@@ -85,6 +85,8 @@ class SecretReader:
         self._secrets = resources.secrets
         self._problems = resources.problems
         self._destination = destination
+        #: Those of this destination.
+        self._told = set[Problem]()
 
     def tls(self) -> TLSOptions:
         if not self._destination.sound("tls"):
@@ -351,7 +353,8 @@ class SecretReader:
             reason, (*path, "name"), reference["name"], message, remedy
         )
         # Two keys of one Secret are read; report a missing Secret once.
-        if problem not in self._problems:
+        if problem not in self._told:
+            self._told.add(problem)
             self._problems.append(problem)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from pillion_operator.certificates.authority import STEP
 from pillion_operator.certificates.gateways import INTERVAL
+from pillion_operator.controllers import service
 from support.operator_fakes import canonical, run_virtually
 from support.operator_world import World, quiet, settled
 
@@ -218,4 +219,20 @@ def differences(later: Any, anew: Any) -> str:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_long_history_ends_as_a_new_leader_would_have_it(seed: int) -> None:
+    run_virtually(_history(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_history_of_large_services_ends_the_same(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All services are evaluated in the thread, except by the new leader."""
+    monkeypatch.setattr(service, "MANY", -1)
+    copied = World.copied
+
+    def copied_small(world: World) -> World:
+        monkeypatch.setattr(service, "MANY", 1_000_000)
+        return copied(world)
+
+    monkeypatch.setattr(World, "copied", copied_small)
     run_virtually(_history(seed))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
@@ -11,10 +12,12 @@ import aiohttp
 import pytest
 
 from pillion_operator.cluster.api import ApiError, Conflict, NotFound
-from pillion_operator.controllers.worker import FIRST_BACKOFF, WORKERS, Engine, WorkQueue
+from pillion_operator.controllers.worker import FIRST_BACKOFF, SHARE, WORKERS, Engine, WorkQueue
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics
+from support.in_background import in_background
 from support.operator_fakes import LoopClock, run_virtually
+from support.operator_time import FakeClock
 
 KIND = "IndicationFilter"
 
@@ -305,3 +308,42 @@ def test_cancelled_it_ends_and_gives_its_keys_back() -> None:
         assert bench.queue.idle
 
     run_virtually(whole())
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(2 * SHARE, 1), (0.6 * SHARE, 3)])
+def test_long_reconciles_do_not_share_a_turn_of_the_loop(seconds: float, most: int) -> None:
+    async def work() -> tuple[list[int], list[str]]:
+        loop = asyncio.get_running_loop()
+        bench, turn, turns, done = Bench(), 0, list[int](), asyncio.Event()
+        clock = FakeClock()
+        bench.engine = Engine(
+            queue=bench.queue,
+            reconciles={KIND: lambda one: reconcile(one)},
+            metrics=bench.metrics,
+            clock=clock,
+            failed=bench.tell,
+            succeeded=lambda one: bench.over.append(one.name),
+        )
+
+        def count() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(count)
+
+        async def reconcile(one: Key) -> None:
+            turns.append(turn)
+            clock.skip(seconds)
+            if len(turns) == 2 * WORKERS:
+                done.set()
+
+        for number in range(2 * WORKERS):
+            bench.queue.add(key(f"long-{number}"))
+        loop.call_soon(count)
+        async with in_background(bench.engine.run()):
+            await done.wait()
+            await asyncio.sleep(0)
+        return turns, bench.over
+
+    turns, over = run_virtually(work())
+    assert max(Counter(turns).values()) <= most
+    assert sorted(over) == sorted(f"long-{number}" for number in range(2 * WORKERS))

@@ -46,6 +46,30 @@ def test_objects_are_those_of_the_namespace_alone() -> None:
     assert namespace.bodies(DESTINATION.kind) == {}
 
 
+def test_a_copy_stays_as_it_was() -> None:
+    store = stored(filter_of("f"), changed(filter_of("h"), namespace="elsewhere"))
+    copy = Namespace(NAMESPACE, store=store, parsing=Parsing()).copied()
+    store.put(filter_of("g"))
+    store.put(changed(filter_of("f"), resourceVersion="1000", generation=2))
+    assert dict(copy.bodies(FILTER.kind)) == {"f": filter_of("f")}
+    store.remove(Key(FILTER.kind, NAMESPACE, "f"))
+    assert copy.body(FILTER.kind, "f") == filter_of("f")
+
+
+def test_what_is_deleted_while_another_thread_parses_it_is_forgotten() -> None:
+    store, parsing = stored(filter_of("f"), filter_of("g")), Parsing()
+    store.subscribe(parsing.follow)
+    namespace = Namespace(NAMESPACE, store=store, parsing=parsing)
+    copy = namespace.copied()
+    kept = namespace.parsed(FILTER.kind, "g")
+    with parsing.beside():
+        store.remove(Key(FILTER.kind, NAMESPACE, "f"))
+        parsed = copy.parsed(FILTER.kind, "f")
+        assert copy.parsed(FILTER.kind, "f") is parsed
+    assert copy.parsed(FILTER.kind, "f") is not parsed
+    assert namespace.parsed(FILTER.kind, "g") is kept
+
+
 def test_what_is_not_there_is_not_parsed() -> None:
     namespace = namespace_of(filter_of())
     assert namespace.parsed(FILTER.kind, "g") is None

@@ -398,6 +398,30 @@ def test_a_held_destination_of_which_more_turns_out_to_be_wrong_is_left_out() ->
     assert reasons(evaluation) == {"s": "DestinationNotAccepted"}
 
 
+def test_many_destinations_without_their_secret_are_not_compared_with_each_other(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+    equal = Problem.__eq__
+
+    def counted(one: Problem, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return equal(one, other)
+
+    monkeypatch.setattr(Problem, "__eq__", counted)
+    names = [f"d-{number}" for number in range(40)]
+    evaluation = evaluated(
+        service(),
+        filter_of(),
+        *(destination(name, credentials=bearer("missing")) for name in names),
+        *(subscription(f"s-{name}", destination=name) for name in names),
+        judge=judge,
+    )
+    assert set(evaluation.held) == set(names)
+    assert compared < len(names)
+
+
 def test_a_secret_goes_with_its_destination_when_the_filter_beside_it_is_refused(
     judge: Judge,
 ) -> None:
