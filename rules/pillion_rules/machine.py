@@ -376,6 +376,9 @@ class _Machine:
         if alert.is_hidden:
             alert.told_level = alert.level
             self._add(alert, TransitionKind.CHANGED, alert.told)
+        if (repeat := self._times.repeat) is not None:
+            # The repeats until now were not told, and the others come as after them.
+            alert.told += (at - alert.told - 1) // repeat * repeat
 
     def _seen(
         self, alert: Alert, transition: TransitionKind, at: int
