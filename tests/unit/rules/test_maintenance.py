@@ -21,7 +21,7 @@ from pillion_rules import (
 )
 from pillion_rules.durations import MINUTE
 from pillion_rules.maintenance import KeyedWindows, Span, joined, outside
-from pillion_rules.state import FIRST_VERSION, NEVER, VERSION
+from pillion_rules.state import FIRST_VERSION, NEVER, SECOND_VERSION
 from support.rules_reference import PLAIN, SILENT
 
 MINOR, MAJOR, CRITICAL = 4, 5, 6
@@ -193,7 +193,7 @@ def test_a_state_has_another_version_only_while_something_is_hidden() -> None:
     seen = steps(rule(), [], 7, (0, 7), state=stored)
     assert told(seen) == [("raised", "Major", 7)]
     assert seen.state is not None
-    assert (stored[0], seen.state[0]) == (VERSION, FIRST_VERSION)
+    assert (stored[0], seen.state[0]) == (SECOND_VERSION, FIRST_VERSION)
 
 
 # ---------------------------------------------------------------------- windows of a key
