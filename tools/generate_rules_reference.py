@@ -7,12 +7,14 @@ A block after the comment ``<!-- rule: NAME -->`` shows that rule; one after
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from pillion_rules import Reading, Rule, Transition, TransitionKind
 from pillion_rules.cases import Case, load_cases, transitions_of
 from pillion_rules.durations import HOUR
 from pillion_rules.fields import declared
+from pillion_rules.maintenance import Span
 from pillion_rules.names import level_names
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +23,7 @@ MANUAL = ROOT / "docs" / "rules.md"
 EXAMPLES = ROOT / "examples" / "rules"
 RULES = EXAMPLES / "weather.yaml"
 CASES = EXAMPLES / "cases" / "weather.yaml"
+STORM_CASES = CASES.with_name("storm.yaml")
 
 _HEAD = """\
 # Fields of rules
@@ -52,7 +55,7 @@ def reference_page() -> str:
 
 def manual_page(text: str) -> str:
     """The page with its blocks made anew."""
-    cases = {case.name: case for case in load_cases(CASES, Rule.load(RULES))}
+    cases = {case.name: case for case in example_cases()}
 
     def block(found: re.Match[str]) -> str:
         kind, name, language = found.groups()
@@ -60,6 +63,12 @@ def manual_page(text: str) -> str:
         return f"<!-- {kind}: {name} -->\n\n```{language}\n{body}```"
 
     return _BLOCK.sub(block, text)
+
+
+def example_cases() -> list[Case]:
+    """The cases of the examples that give levels."""
+    rules = Rule.load(str(EXAMPLES / "*.yaml"))
+    return [case for path in (CASES, STORM_CASES) for case in load_cases(path, rules)]
 
 
 def rule_text(name: str) -> str:
@@ -74,19 +83,20 @@ def rule_text(name: str) -> str:
 
 
 def timeline(case: Case) -> str:
-    """Three lines: hours, levels of readings, transitions; one more for windows of maintenance."""
+    """Three lines: hours, levels of readings, transitions; more for what hides these."""
     found = transitions_of(case)
     readings = {one.at: _level(one, case.rule) for one in case.readings}
     told = {one.at: _told(one) for one in found}
-    windows = {at: "start" for at, _ in case.maintenance}
-    windows |= {at: "end" for _, at in case.maintenance}
-    times = sorted({*readings, *told, *windows, case.until})
+    windows = _marked(case.maintenance, "start", "end")
+    raised = _marked(case.unless, TransitionKind.RAISED, TransitionKind.CLEARED)
+    others = ", ".join(case.rule.unless or ())
+    times = sorted({*readings, *told, *windows, *raised, case.until})
     columns = [
-        ("hour", "reading", "maintenance" if windows else "", "alert"),
+        ("hour", "reading", "maintenance" if windows else "", others if raised else "", "alert"),
         *(
             (
                 f"{(at - case.start) / HOUR:g}",
-                *(of_time.get(at, "") for of_time in (readings, windows, told)),
+                *(of_time.get(at, "") for of_time in (readings, windows, raised, told)),
             )
             for at in times
         ),
@@ -98,6 +108,10 @@ def timeline(case: Case) -> str:
         for line in lines
     )
     return "".join(f"{line.rstrip()}\n" for line in padded)
+
+
+def _marked(spans: Iterable[Span], start: str, end: str) -> dict[int, str]:
+    return {at: text for span in spans for at, text in zip(span, (start, end), strict=True)}
 
 
 def _level(reading: Reading, rule: Rule) -> str:

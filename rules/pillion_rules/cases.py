@@ -15,6 +15,7 @@ from pillion_rules.rule import Rule
 from pillion_rules.rule_set import KeyStep
 from pillion_rules.state import NEVER
 from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind
+from pillion_rules.unless import named_by
 
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ _CASE_FIELDS = (
     "levels",
     "until",
     "maintenance",
+    "unless",
     "late",
     "expect",
 )
@@ -60,6 +62,8 @@ class Expected:
 class Case:
     name: str
     rule: Rule
+    #: Rules that are judged before it, if the conditions decide.
+    others: tuple[Rule, ...]
     key: tuple[str, ...]
     start: int
     #: In the order of arrival.
@@ -69,6 +73,8 @@ class Case:
     until: int
     #: Windows in order, without overlaps.
     maintenance: Sequence[Span]
+    #: When a rule of ``unless`` is raised; in order, without overlaps.
+    unless: Sequence[Span]
     #: Readings that must be late.
     late: int
     expect: tuple[Expected, ...]
@@ -104,10 +110,14 @@ def transitions_of(case: Case) -> list[Transition]:
 
 def _run(case: Case) -> tuple[list[Transition], int]:
     windows = [case.maintenance] if case.maintenance else []
+    unless = [case.unless] if case.unless else []
 
     def by_level(state: bytes | None, readings: Sequence[Reading], watermark: int) -> Step:
         return step(
-            *(case.rule, case.key, state, readings), watermark=watermark, maintenance=windows
+            *(case.rule, case.key, state, readings),
+            watermark=watermark,
+            maintenance=windows,
+            unless=unless,
         )
 
     return play(case, [(one.at, one) for one in case.readings], by_level)
@@ -222,13 +232,15 @@ class _Reader:
         return Case(
             name=self._text("name"),
             rule=rule,
+            others=tuple(self._others(rule)),
             key=self._key(rule),
             start=self._start,
             readings=readings,
             has_levels="levels" in self._entry
             or any("level" in one for one in self._entry["readings"]),
             until=last if until is None else self._time(until, "until"),
-            maintenance=joined(self._windows()),
+            maintenance=joined(self._windows("maintenance")),
+            unless=joined(self._windows("unless")),
             late=_number(self._entry.get("late", "0"), "late"),
             expect=tuple(self._expected()),
         )
@@ -245,6 +257,14 @@ class _Reader:
             hint = nearest(name, self._rules)
             raise RuleError([f"rule: no rule has the name {shown(name)}; {hint}"])
         return self._rules[name]
+
+    def _others(self, rule: Rule) -> Sequence[Rule]:
+        """The rules to judge before a rule, unless the case says when they are raised."""
+        if "unless" not in self._entry:
+            return named_by(rule, self._rules)
+        if not rule.unless:
+            raise RuleError([f"unless: {rule.name} names no other rule; remove it"])
+        return ()
 
     def _key(self, rule: Rule) -> tuple[str, ...]:
         given = _object(self._entry.get("key"), "key", rule.keys)
@@ -282,9 +302,9 @@ class _Reader:
         level = _level(found.get("level", ""), f"{where}: level")
         return Reading(self._time(found["at"], f"{where}: at"), level, values)
 
-    def _windows(self) -> Iterator[Span]:
-        for number, entry in enumerate(_list(self._entry.get("maintenance", []), "maintenance"), 1):
-            where = f"maintenance {number}"
+    def _windows(self, field: str) -> Iterator[Span]:
+        for number, entry in enumerate(_list(self._entry.get(field, []), field), 1):
+            where = f"{field} {number}"
             found = _object(entry, where, _WINDOW_FIELDS)
             for name in _WINDOW_FIELDS:
                 if name not in found:

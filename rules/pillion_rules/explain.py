@@ -12,10 +12,9 @@ def explain(rule: Rule) -> list[str]:
 
 
 def _subject(rule: Rule) -> Iterator[str]:
-    keys = " and ".join(rule.keys)
     of = f" of the input {rule.input}" if rule.input else ""
     yield f"It reads {rule.event_time} as the time of each reading{of}."
-    yield f"Each value of {keys} has an alert of its own."
+    yield f"Each value of {_keys(rule)} has an alert of its own."
     if rule.measure is not None:
         slide = f", of which one begins every {rule.slide}" if rule.slide else ""
         yield f"It judges windows of {rule.window}{slide}: {_named(rule.measure)}."
@@ -64,9 +63,17 @@ def _clearing(rule: Rule) -> Iterator[str]:
 
 
 def _sending(rule: Rule) -> Iterator[str]:
+    if rule.unless:
+        while_raised = f"While {' or '.join(rule.unless)} is raised for the same {_keys(rule)}"
+        yield f"{while_raised}, nothing is sent but the clear of an alert that was sent."
+        yield "What it is at the end of that time is sent then."
     yield f"Readings may arrive {rule.watermark} later than newer ones."
     yield f"Its text is: {_one_line(rule.message)}"
     yield f"Its AlertType is {rule.alert_type}, its ProbableCause {rule.probable_cause}."
+
+
+def _keys(rule: Rule) -> str:
+    return " and ".join(rule.keys)
 
 
 def _judged(rule: Rule) -> str:

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     """The type of a field, as the manual calls it."""
 
     NAME = "name"
+    NAMES = "list of names"
     COLUMN = "column"
     COLUMNS = "list of columns"
     EXPRESSION = "expression"
@@ -103,6 +104,20 @@ def _text_like(pattern: re.Pattern[str], remedy: str) -> Callable[[object], Iter
 
 
 _name = _text_like(NAME, "write letters, digits, '.', '_' and '-', at most 100, such as fans.hot")
+
+
+def _names(value: object) -> Iterator[str]:
+    if not isinstance(value, list | tuple) or not value:
+        yield f'{shown(value)} is no list of names; write for example ["weather.storm"]'
+        return
+    if len(value) > MOST_ENTRIES:
+        yield f"has {len(value)} names; use {MOST_ENTRIES} at most"
+    for one in value[:MOST_ENTRIES]:
+        yield from _name(one)
+    if len({str(one) for one in value}) < len(value):
+        yield "has a name twice; write each once"
+
+
 _column = _text_like(COLUMN, "write the name of one column: letters, digits and '_'")
 
 
@@ -198,6 +213,7 @@ def _near(value: str, known: Mapping[str, int]) -> str:
 
 _CHECKS: Mapping[Kind, Callable[[object], Iterator[str]]] = {
     Kind.NAME: _name,
+    Kind.NAMES: _names,
     Kind.COLUMN: _column,
     Kind.COLUMNS: _columns,
     Kind.EXPRESSION: _expression,
@@ -216,16 +232,15 @@ _CHECKS: Mapping[Kind, Callable[[object], Iterator[str]]] = {
 
 def schema_of(kind: Kind) -> dict[str, Any]:
     """The JSON schema of a field."""
-    column = {"type": "string", "pattern": f"^{COLUMN.pattern}$"}
+    is_name = kind in (Kind.NAME, Kind.NAMES)
+    word = {"type": "string", "pattern": f"^{(NAME if is_name else COLUMN).pattern}$"}
     expression = {"type": "string", "minLength": 1, "maxLength": LONGEST_EXPRESSION}
     match kind:
-        case Kind.NAME:
-            return {"type": "string", "pattern": f"^{NAME.pattern}$"}
-        case Kind.COLUMN:
-            return column
-        case Kind.COLUMNS:
+        case Kind.NAME | Kind.COLUMN:
+            return word
+        case Kind.NAMES | Kind.COLUMNS:
             bounds = {"minItems": 1, "maxItems": MOST_ENTRIES, "uniqueItems": True}
-            return {"type": "array", "items": column, **bounds}
+            return {"type": "array", "items": word, **bounds}
         case Kind.EXPRESSION:
             return expression
         case Kind.EXPRESSIONS:

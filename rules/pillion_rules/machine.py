@@ -1,7 +1,7 @@
 """The step function: from the readings of one key to the transitions of one rule.
 
 Everything is decided by event time. At each time readings go before what is due at it, and what is
-due goes in the order clear or raise, repeat, forget, end of a maintenance window. So the
+due goes in the order clear or raise, repeat, forget, end of what hides the alert. So the
 transitions do not depend on how the readings were cut into steps, nor on their order between two
 watermarks.
 """
@@ -14,14 +14,13 @@ from pillion_rules.durations import time_text
 from pillion_rules.maintenance import Windows, outside
 from pillion_rules.names import level_names
 from pillion_rules.rule import Rule
-from pillion_rules.state import NEVER, Alert, State, Waiting, state_bytes, state_of
+from pillion_rules.state import FOREVER, NEVER, Alert, State, Waiting, state_bytes, state_of
 from pillion_rules.templates import LONGEST_VALUE, fill, parse_template
 from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, TransitionKind, Untold
 
 #: Maximum times of one key that wait for the watermark. The earliest ones beyond are taken early.
 MOST_PENDING = 10_000
 
-_NEVER_DUE = 2**63
 _REASONS = {
     Reason.FORGOTTEN: "cleared because no reading has come for the time of forget",
     Reason.REMOVED: "cleared because the rule was removed",
@@ -35,13 +34,15 @@ class Step:
     #: None: there is nothing to keep.
     state: bytes | None
     transitions: tuple[Transition, ...]
-    #: What is not told, because of ``maintenance`` or ``told_from``.
+    #: What is not told, because of ``maintenance``, ``unless`` or ``told_from``.
     untold: tuple[Transition, ...]
     #: The earliest watermark at which another step has something to do.
     due: int | None
     #: Readings that were ignored, because the watermark had passed them.
     late: int
     is_raised: bool
+    #: The times at which an alert was raised or cleared, told or not.
+    turns: tuple[int, ...]
 
 
 def step(
@@ -54,6 +55,7 @@ def step(
     done: int | None = None,
     clock: int | None = None,
     maintenance: Windows = (),
+    unless: Windows = (),
     told_from: int = NEVER,
 ) -> Step:
     """Take ``readings``, then everything up to ``watermark``.
@@ -62,13 +64,14 @@ def step(
     watermark gives ``done``, the time up to which the key was evaluated: only readings at this time
     or before it are late. ``clock`` is the present time, given only while the whole input is idle:
     only rules with ``silent`` use it. In ``maintenance`` windows nothing is told but the clear of
-    an alert that was told; what an alert is at their end is told then. Nor is anything told of a
-    time before ``told_from``, but what still holds then. Raises StateError.
+    an alert that was told; what an alert is at their end is told then. So it is in ``unless``, the
+    times up to ``watermark`` at which another rule is raised. Nor is anything told of a time before
+    ``told_from``, but what still holds then. Raises StateError.
     """
     before = state_of(state)
     if done is not None:
         before.done = max(before.done, done)
-    machine = _Machine(rule, tuple(key), before, maintenance, told_from)
+    machine = _Machine(rule, tuple(key), before, maintenance, unless, told_from)
     late = machine.accept(readings, after=watermark if done is None else before.done)
     machine.make_room()
     machine.advance(watermark)
@@ -85,13 +88,14 @@ def advance(
     done: int,
     clock: int | None = None,
     maintenance: Windows = (),
+    unless: Windows = (),
     told_from: int = NEVER,
 ) -> Step:
     """Take readings that are in order, one for each time, after ``done`` and up to ``through``;
     then everything up to ``through``. The rest is as in :func:`step`."""
     before = state_of(state)
     before.done = max(before.done, done)
-    machine = _Machine(rule, tuple(key), before, maintenance, told_from)
+    machine = _Machine(rule, tuple(key), before, maintenance, unless, told_from)
     for one in readings:
         machine.take(one)
     machine.advance(through)
@@ -127,7 +131,7 @@ class _Due(IntEnum):
     CLEAR = 1
     REPEAT = 2
     FORGET = 3
-    #: What a maintenance window has hidden is told.
+    #: What was hidden is told.
     TELL = 4
 
 
@@ -138,14 +142,18 @@ class _Machine:
         key: tuple[str, ...],
         state: State,
         maintenance: Windows,
+        unless: Windows,
         told_from: int,
     ) -> None:
         self.state = state
         self.found: list[Transition] = []
+        self._turns: list[int] = []
         self._rule = rule
         self._times = rule.durations
         self._key = key
         self._maintenance = maintenance
+        self._unless = unless
+        self._hiding = [*maintenance, *unless] if unless else maintenance
         self._told_from = told_from
         self._columns = sorted(rule.columns)
         #: Of the last reading that counts for the text; None: they are in the state.
@@ -210,6 +218,7 @@ class _Machine:
             due=self.next_time(),
             late=late,
             is_raised=self.state.alert is not None,
+            turns=tuple(self._turns),
         )
 
     def _settle(self) -> None:
@@ -301,7 +310,9 @@ class _Machine:
             yield alert.clear_since + self._times.keep, _Due.CLEAR
         if alert.is_hidden:
             # By the windows of now: the one that hid it may be gone.
-            yield outside(self._maintenance, max(alert.told, self._told_from)), _Due.TELL
+            since = max(alert.told, self.state.done, NEVER if alert.is_covered else self._told_from)
+            if (at := outside(self._hiding, since)) < FOREVER:
+                yield at, _Due.TELL
         elif self._times.repeat is not None:
             yield alert.told + self._times.repeat, _Due.REPEAT
 
@@ -324,7 +335,7 @@ class _Machine:
                 case _Due.TELL:
                     assert self.state.alert is not None
                     self._tell_hidden(self.state.alert, at)
-        self._quiet = _NEVER_DUE if due is None else due[0]
+        self._quiet = FOREVER if due is None else due[0]
 
     def _raise_due(self, at: int) -> None:
         waiting = self.state.waiting
@@ -344,12 +355,14 @@ class _Machine:
     def _raise(self, at: int, level: int, *, since: int, count: int) -> None:
         alert = Alert(level, since=since, count=count, raised_at=at, raised_level=level, told=at)
         self.state.alert, self.state.waiting = alert, None
+        self._turns.append(at)
         self._tell(alert, TransitionKind.RAISED, at)
 
     def _clear(self, at: int, *, reason: Reason | None = None) -> None:
         alert = self.state.alert
         assert alert is not None
         self.state.alert = None
+        self._turns.append(max(at, alert.told))
         self._tell(alert, TransitionKind.CLEARED, at, reason=reason)
 
     def _tell(
@@ -359,13 +372,20 @@ class _Machine:
         at = max(at, alert.told)
         alert.told = at
         kind, untold = self._seen(alert, transition, at)
+        alert.is_covered = untold is not None and outside(self._unless, at) != at
         self._add(alert, kind, at, reason=reason, untold=untold)
 
     def _tell_hidden(self, alert: Alert, at: int) -> None:
-        """Tell what an alert is: as of now after a maintenance window, else as it was then, so that
-        it has the same identity whenever the job was started."""
-        is_old = alert.told < self._told_from
-        if not is_old or outside(self._maintenance, alert.told) != alert.told:
+        """Tell what an alert is: as of now if something has hidden it until then, else as it was
+        then, so that it has the same identity whenever the job was started."""
+        if at < self._told_from:
+            # It was hidden until then, and is too old to be told of.
+            alert.told, alert.is_covered = at, False
+            if not alert.told_level:
+                alert.raised_at, alert.raised_level = at, alert.level
+            return
+        is_covered = alert.is_covered or outside(self._maintenance, alert.told) != alert.told
+        if is_covered or alert.told >= self._told_from:
             self._tell(alert, TransitionKind.CHANGED, at)
             return
         if not alert.told_level:
@@ -376,23 +396,33 @@ class _Machine:
         if alert.is_hidden:
             alert.told_level = alert.level
             self._add(alert, TransitionKind.CHANGED, alert.told)
+        if (repeat := self._times.repeat) is not None:
+            # The repeats until now were not told, and the others come as after them.
+            alert.told += (at - alert.told - 1) // repeat * repeat
 
     def _seen(
         self, alert: Alert, transition: TransitionKind, at: int
     ) -> tuple[TransitionKind, Untold | None]:
         """What a transition is to those who have heard what was told of its alert."""
-        untold = Untold.AGE if at < self._told_from else Untold.MAINTENANCE
         if transition is TransitionKind.CLEARED:
-            return transition, None if alert.told_level else untold
-        if at < self._told_from or outside(self._maintenance, at) != at:
-            return transition, untold
+            return transition, None if alert.told_level else self._reason(alert, at)
+        if at < self._told_from or outside(self._hiding, at) != at:
+            return transition, self._reason(alert, at)
         if not alert.told_level:
             transition = TransitionKind.RAISED
             alert.raised_at, alert.raised_level = at, alert.level
         elif transition is TransitionKind.CHANGED and not alert.is_hidden:
-            return transition, untold
+            return transition, self._reason(alert, at)
         alert.told_level = alert.level
         return transition, None
+
+    def _reason(self, alert: Alert, at: int) -> Untold:
+        """Why a transition is not told, or why that of the alert before it was not."""
+        if at < self._told_from:
+            return Untold.AGE
+        in_maintenance = outside(self._maintenance, at) != at
+        is_covered = alert.is_covered or outside(self._unless, at) != at
+        return Untold.UNLESS if is_covered and not in_maintenance else Untold.MAINTENANCE
 
     def _add(
         self,

@@ -185,6 +185,16 @@ class Rule:
             default="1 day, and the longest watermark",
         ),
     )
+    # Not in the text of a rule, by which a state knows whether the rule was edited.
+    unless: Sequence[str] | None = field(
+        default=None,
+        repr=False,
+        metadata=about(
+            Kind.NAMES,
+            "Other rules of the same `input`, `keys` and `event_time`: while one of them is "
+            "raised, nothing of this rule is sent but the clear of an alert that was sent",
+        ),
+    )
     durations: Durations = field(init=False, repr=False, compare=False)
     #: Columns in the message.
     columns: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -202,6 +212,8 @@ class Rule:
             name = shown(self.name).strip("'")
             raise RuleError(f"rule {name}: {problem}" for problem in problems)
         object.__setattr__(self, "keys", tuple(self.keys))
+        if self.unless is not None:
+            object.__setattr__(self, "unless", tuple(self.unless))
         object.__setattr__(self, "durations", self._durations())
         object.__setattr__(self, "columns", names_in(parse_template(self.message)))
 
@@ -283,6 +295,8 @@ class Rule:
                 yield f"{name}: only with {needed}; add {needed}, or remove {name}"
         if self.window is not None and self.rate is not None:
             yield "rate: not with window; make two rules"
+        if self.name in (self.unless or ()):
+            yield "unless: names the rule itself; remove it"
         for name in {**(self.measure or {}), **(self.rate or {})}:
             if name in self.keys:
                 yield f"measure or rate: {name} is one of keys; use another name"

@@ -3,6 +3,9 @@
 The state has the readings that the watermark has not passed, once for all rules, what is measured
 of several readings, and what each rule keeps, by the rule's name. So rules may be added, edited and
 removed between two steps, and a rule without an alert costs next to nothing.
+
+A step judges all rules up to the same time, and a rule after those of its ``unless``: so it knows
+when they were raised.
 """
 
 import json
@@ -12,13 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from pillion_rules.machine import MOST_PENDING, Step, advance, rank, removed, used_texts
-from pillion_rules.maintenance import KeyedWindows, MaintenanceWindow
+from pillion_rules.errors import RuleError
+from pillion_rules.machine import MOST_PENDING, advance, rank, removed, used_texts
+from pillion_rules.maintenance import KeyedWindows, MaintenanceWindow, Span
 from pillion_rules.measures import Measured, Measuring, Numbers, Windows, measuring
 from pillion_rules.rule import Rule
-from pillion_rules.state import FIRST_VERSION, NEVER, VERSION, opened, sealed
+from pillion_rules.state import FIRST_VERSION, NEVER, SECOND_VERSION, opened, sealed
 from pillion_rules.templates import LONGEST_VALUE
 from pillion_rules.transitions import Reading, Transition
+from pillion_rules.unless import judging_order, spans_of, turns_after, unless_problems
 
 #: What a rule has of a reading: its level, or the numbers that the rule measures.
 Judged: TypeAlias = int | Numbers | None
@@ -103,6 +108,9 @@ class _KeyState:
     #: Of the rules that measure, of JSON's types.
     measured: dict[str, Any] = field(default_factory=dict)
     measured_due: list[int] = field(default_factory=list)
+    #: Of rules that others name in ``unless``: when their alerts began and ended, where the state
+    #: of the rule does not say it.
+    turns: dict[str, list[int]] = field(default_factory=dict)
 
     def accept(
         self,
@@ -148,10 +156,21 @@ class _KeyState:
             self.measured[name] = measuring.content()
             self.measured_due.append(due)
 
+    def turns_of(self, name: str, kept: _Kept | None) -> list[int]:
+        """When the alerts of a rule began and ended, as far as that is known and matters."""
+        is_raised = kept is not None and kept.is_raised
+        return [*self.turns.get(name, [NEVER] if is_raised else [])]
+
+    def keep_turns(self, turns: Mapping[str, Sequence[int]]) -> None:
+        """Keep what the states of the rules do not say."""
+        left = {name: turns_after(one, self.done) for name, one in turns.items()}
+        self.turns = {name: one for name, one in left.items() if one}
+
     def times(self, watermark: int) -> Iterator[int]:
         """When there is something to do."""
         yield from (kept.due for kept in self.rules.values())
         yield from self.measured_due
+        yield from (turns[1] for turns in self.turns.values() if len(turns) > 1)
         if self.pending:
             yield min(self.pending)
         if self.done > watermark:
@@ -160,7 +179,7 @@ class _KeyState:
 
     def content(self, names: Sequence[str], watermark: int) -> bytes | None:
         """The bytes of a state whose levels are by these rules; None if there is nothing in it."""
-        is_empty = not self.pending and not self.rules and not self.measured
+        is_empty = not (self.pending or self.rules or self.measured or self.turns)
         if is_empty and self.done <= watermark:
             return None
         document: list[Any] = [
@@ -169,9 +188,9 @@ class _KeyState:
             [*map(_document, self.pending.items())],
         ]
         version = FIRST_VERSION
-        if self.measured:
-            document.append(self.measured)
-            version = VERSION
+        if self.measured or self.turns:
+            document += [self.measured, self.turns] if self.turns else [self.measured]
+            version = SECOND_VERSION
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
         # A value may have half of a surrogate pair.
         readings = text.encode("utf-8", "surrogatepass")
@@ -191,7 +210,8 @@ class _Member:
     def __init__(self, rule: Rule, measured: Measured | None, of_windows: int) -> None:
         self.rule = rule
         self.measured = measured
-        self.fingerprint = zlib.crc32(repr(rule).encode(), of_windows)
+        of_unless = repr(rule.unless).encode() if rule.unless else b""
+        self.fingerprint = zlib.crc32(repr(rule).encode() + of_unless, of_windows)
         #: Of what readings that wait have for the rule: numbers mean nothing to an edited one.
         self.name = rule.name if measured is None else f"{rule.name} {measured.fingerprint}"
         self.rank = _rank(sorted(rule.columns), is_level=measured is None)
@@ -204,7 +224,8 @@ class _Member:
 
 class RuleSet:
     """Rules with the same keys. ``measured`` has what is measured, by the names of the rules that
-    have ``measure`` or ``rate``; ``told_from`` are those of :func:`pillion_rules.step`, too."""
+    have ``measure`` or ``rate``; ``told_from`` are those of :func:`pillion_rules.step`, too. Raises
+    RuleError if ``unless`` of a rule is wrong."""
 
     def __init__(
         self,
@@ -213,6 +234,9 @@ class RuleSet:
         maintenance: Iterable[MaintenanceWindow] = (),
         told_from: Mapping[str, int] | None = None,
     ) -> None:
+        problems = [*unless_problems(rules)]
+        if problems:
+            raise RuleError(problems)
         self._told_from = told_from or {}
         self._maintenance = KeyedWindows(maintenance, rules[0].keys if rules else ())
         self._members = [
@@ -221,6 +245,8 @@ class RuleSet:
         ]
         self._names = [one.name for one in self._members]
         self._ranks = [one.rank for one in self._members]
+        self._order = judging_order(rules)
+        self._named = {name for rule in rules for name in rule.unless or ()}
         times = (rule.durations.silent for rule in rules)
         #: The shortest ``silent`` of the rules; None: no rule has it.
         self.silent = min((one for one in times if one is not None), default=None)
@@ -251,62 +277,87 @@ class RuleSet:
         through = max(watermark, newest, before.crowd(windows.values()))
         ready = before.take(through)
         after = _KeyState(through, before.pending)
-        found: list[Transition] = []
-        untold: list[Transition] = []
-        of_rules = iter(zip(*(waiting.judged for _, waiting in ready), strict=True))
-        for place, (member, one) in enumerate(zip(self._members, measured, strict=True)):
-            judged = next(of_rules, ())
+        judging = _Judging(key, before, after, through, max(through, clock))
+        of_rules = [*zip(*(waiting.judged for _, waiting in ready), strict=True)]
+        for place in self._order:
+            member, one = self._members[place], measured[place]
+            judged = of_rules[place] if ready else ()
             if one is None:
                 taken = _Taken.of_levels(ready, judged, place, is_silent=member.rule.is_silent)
             else:
                 taken = _Taken.of_numbers(ready, judged, place, one, before.done, through)
                 after.keep(member.rule.name, one)
-            kept = before.rules.pop(member.rule.name, None)
-            if kept is None and not taken.begins:
-                continue
-            end = max(through, clock) if member.rule.is_silent else through
-            if kept is not None and taken.is_empty and kept.is_idle(member.fingerprint, end):
-                after.rules[member.rule.name] = kept
-                continue
-            made = self._step_of(member, key, kept, taken, before.done, through, clock)
-            found += made.transitions
-            untold += made.untold
-            if made.state is not None and made.due is not None:
-                after.rules[member.rule.name] = _Kept(
-                    made.state, member.fingerprint, made.due, made.is_raised
-                )
+            self._judge(member, taken, judging, clock)
+        after.keep_turns(judging.turns)
         for name, left in sorted(before.rules.items()):
-            found += removed(name, key, left.state, done=before.done)
+            judging.found += removed(name, key, left.state, done=before.done)
         return KeyStep(
             state=after.content(self._names, watermark),
-            transitions=tuple(found),
-            untold=tuple(untold),
+            transitions=tuple(judging.found),
+            untold=tuple(judging.untold),
             due=min(after.times(watermark), default=None),
             late=late,
             is_raised=any(kept.is_raised for kept in after.rules.values()),
         )
 
-    def _step_of(
-        self,
-        member: _Member,
-        key: Sequence[str],
-        kept: _Kept | None,
-        taken: "_Taken",
-        done: int,
-        through: int,
-        clock: int | None,
-    ) -> Step:
-        return advance(
+    def _judge(self, member: _Member, taken: "_Taken", judging: "_Judging", clock: int) -> None:
+        """Take what there is for a rule, after the rules of its ``unless``."""
+        name, before = member.rule.name, judging.before
+        kept = before.rules.pop(name, None)
+        if name in self._named:
+            judging.turns[name] = before.turns_of(name, kept)
+        if kept is None and not taken.begins:
+            return
+        unless = judging.raised(member.rule)
+        if kept is not None and taken.is_empty and judging.is_idle(member, kept, unless):
+            judging.after.rules[name] = kept
+            return
+        made = advance(
             member.rule,
-            key,
+            judging.key,
             None if kept is None else kept.state,
             taken.readings,
-            through=through,
-            done=done,
+            through=judging.through,
+            done=before.done,
             clock=clock,
-            maintenance=self._maintenance.of(member.rule.name, key),
-            told_from=self._told_from.get(member.rule.name, NEVER),
+            maintenance=self._maintenance.of(name, judging.key),
+            unless=unless,
+            told_from=self._told_from.get(name, NEVER),
         )
+        judging.found += made.transitions
+        judging.untold += made.untold
+        if name in self._named:
+            judging.turns[name] += made.turns
+        if made.state is not None and made.due is not None:
+            judging.after.rules[name] = _Kept(
+                made.state, member.fingerprint, made.due, made.is_raised
+            )
+
+
+@dataclass(slots=True)
+class _Judging:
+    """One step of the rules of a key."""
+
+    key: Sequence[str]
+    before: _KeyState
+    after: _KeyState
+    through: int
+    #: The time up to which rules with ``silent`` are judged.
+    through_silent: int
+    found: list[Transition] = field(default_factory=list)
+    untold: list[Transition] = field(default_factory=list)
+    #: Of the rules judged so far that others name in ``unless``.
+    turns: dict[str, list[int]] = field(default_factory=dict)
+
+    def raised(self, rule: Rule) -> Sequence[Sequence[Span]]:
+        """The times at which the rules of ``unless`` are raised."""
+        return [spans_of(self.turns[name]) for name in rule.unless or ()]
+
+    def is_idle(self, member: _Member, kept: _Kept, unless: Sequence[Sequence[Span]]) -> bool:
+        """Whether a rule without readings has nothing to do."""
+        end = self.through_silent if member.rule.is_silent else self.through
+        has_ended = any(spans and spans[0][1] <= end for spans in unless)
+        return not has_ended and kept.is_idle(member.fingerprint, end)
 
 
 class _Taken(NamedTuple):
@@ -382,8 +433,10 @@ def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
     position = _LENGTH.size + length
     text = body[_LENGTH.size : position].decode("utf-8", "surrogatepass")
     done, of_rules, pending, *others = json.loads(text)
-    measured = others[0] if others else {}
-    found = _KeyState(done, dict(_renamed(pending, of_rules, names)), measured=measured)
+    measured, turns = (*others, {}, {})[:2]
+    found = _KeyState(
+        done, dict(_renamed(pending, of_rules, names)), measured=measured, turns=turns
+    )
     while position < len(body):
         of_name, of_state, fingerprint, due, is_raised = _KEPT.unpack_from(body, position)
         position += _KEPT.size

@@ -8,12 +8,14 @@ from typing import Any
 from pillion_rules.errors import StateError
 from pillion_rules.transitions import Reading
 
-#: The first byte of a state, and that of one with what version 1 does not know.
-FIRST_VERSION, VERSION = 1, 2
+#: The first byte of a state: of one with what version 1 does not know, and the latest one.
+FIRST_VERSION, SECOND_VERSION, VERSION = 1, 2, 3
 #: Bytes of the CRC-32.
 _CHECKSUM = 4
 #: Before every event time.
 NEVER = -(2**63)
+#: After every event time.
+FOREVER = 2**63
 
 
 @dataclass(slots=True)
@@ -36,16 +38,18 @@ class Alert:
     count: int
     raised_at: int
     raised_level: int
-    #: Time of its last transition, also of one in a maintenance window.
+    #: Time of its last transition, also of one that was not told.
     told: int
     #: Since when readings are clear; None: they are not.
     clear_since: int | None = None
     #: The level that was told last; 0: nothing was told of this alert.
     told_level: int = 0
+    #: Whether a rule of ``unless`` was raised at the last transition.
+    is_covered: bool = False
 
     @property
     def is_hidden(self) -> bool:
-        """Whether a maintenance window hides what the alert is."""
+        """Whether it was not told what the alert is."""
         return self.told_level != self.level
 
 
@@ -70,19 +74,26 @@ def state_bytes(state: State) -> bytes | None:
     """None for a state without content."""
     if state.is_empty:
         return None
-    is_hidden = state.alert is not None and state.alert.is_hidden
+    version, alert = _alert_of(state.alert)
     document = [
         state.done,
         state.last,
         astuple(state.waiting) if state.waiting else None,
-        astuple(state.alert)[: None if is_hidden else -1] if state.alert else None,
+        alert,
         state.values,
         [[one.at, one.level, dict(one.values)] for one in state.pending.values()],
     ]
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     # A value may have half of a surrogate pair.
     content = text.encode("utf-8", "surrogatepass")
-    return sealed(content, version=VERSION if is_hidden else FIRST_VERSION)
+    return sealed(content, version=version)
+
+
+def _alert_of(alert: Alert | None) -> tuple[int, tuple[Any, ...] | None]:
+    """The first version that knows what there is, and no more than that."""
+    if alert is None or not alert.is_hidden:
+        return FIRST_VERSION, None if alert is None else astuple(alert)[:-2]
+    return (VERSION, astuple(alert)) if alert.is_covered else (SECOND_VERSION, astuple(alert)[:-1])
 
 
 def sealed(content: bytes, *, version: int = FIRST_VERSION) -> bytes:
@@ -139,6 +150,6 @@ def _state(
 
 def _alert(level: int, *others: Any) -> Alert:
     found = Alert(level, *others)
-    if len(others) < len(astuple(found)) - 1:
+    if len(others) < len(astuple(found)) - 2:
         found.told_level = level
     return found

@@ -29,6 +29,7 @@ class Untold(StrEnum):
 
     AGE = "tooOld"
     MAINTENANCE = "maintenance"
+    UNLESS = "unless"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Cases of rules whose conditions Spark evaluates: what each rule makes of columns."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
@@ -48,11 +49,14 @@ def run(session: SparkSession, case: Case) -> tuple[list[Transition], int]:
     and else string. Raises RuleError if the rule does not fit the columns.
     """
     try:
-        found = judged(_frame(session, case), [case.rule])
+        # Either other rules are judged too, or the case says when they are raised.
+        rule = case.rule if case.others else replace(case.rule, unless=None)
+        found = judged(_frame(session, case), [rule, *case.others])
     except RuleError as error:
         raise RuleError(f"case {case.name}: {one}" for one in error.problems) from None
     ((name, group),) = found.groups.items()
-    windows = [MaintenanceWindow(start=start, end=end) for start, end in case.maintenance]
+    spans = [*case.maintenance, *case.unless]
+    windows = [MaintenanceWindow(start=start, end=end, rule=rule.name) for start, end in spans]
     rules = RuleSet(group.rules, group.measured, windows)
     rows = found.rows.select(PLACE, AT, LEVELS, TEXTS, NUMBERS).collect()
     readings = RuleGroups(found.groups).readings(name, (tuple(row) for row in rows))
@@ -60,7 +64,8 @@ def run(session: SparkSession, case: Case) -> tuple[list[Transition], int]:
     def take(state: bytes | None, ready: Sequence[JudgedReading], watermark: int) -> KeyStep:
         return rules.step(case.key, state, ready, watermark=watermark)
 
-    return play(case, ((one[0], one) for one in readings), take)
+    transitions, late = play(case, ((one[0], one) for one in readings), take)
+    return [one for one in transitions if one.rule == rule.name], late
 
 
 def _frame(session: SparkSession, case: Case) -> DataFrame:

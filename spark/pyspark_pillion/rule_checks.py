@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, GroupedData, SparkSession
 
 from pillion_rules import Rule, RuleError
 from pillion_rules.errors import nearest, shown
+from pillion_rules.unless import unless_problems
 from pyspark_pillion.judging import WATERMARK
 from pyspark_pillion.maintenance import table_problems
 
@@ -87,6 +88,7 @@ def _rule_problems(rules: Sequence[Rule]) -> Iterable[str]:
     names = [rule.name for rule in rules]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"rule {name}: two rules have this name; rename one"
+    yield from unless_problems(rules)
 
 
 def _batch_problems(until: datetime.datetime | None, *, by_clock: bool) -> Iterable[str]:

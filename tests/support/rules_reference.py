@@ -5,6 +5,7 @@ It knows levels, times and counts, and no texts.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from pillion_rules import CLEAR, Reading, Rule
 from pillion_rules.durations import LONGEST
@@ -184,9 +185,16 @@ def written(
             yield told("repeated", level, due, since, number, raised)
 
 
+def raised_spans(found: list[Told]) -> list[tuple[int, int]]:
+    """When alerts of which everything was told were raised."""
+    begins = [at for kind, _, at, *_ in found if kind == "raised"]
+    ends = [at for kind, _, at, *_ in found if kind == "cleared"]
+    return [*zip_longest(begins, ends, fillvalue=LONGEST * 100)]
+
+
 def hidden(found: list[Told], windows: list[tuple[int, int]], *, until: int) -> list[Told]:
-    """What of alerts without repeats is told with maintenance windows. The count is 0: transitions
-    do not say what it is at the end of a window."""
+    """What of alerts without repeats is told with maintenance windows, or with the spans of other
+    rules. The count is 0: transitions do not say what it is at the end of a window."""
     left = list(found)
     made: list[Told] = []
     while left:

@@ -11,11 +11,13 @@ from pillion_rules.cases import Case, Difference, differences_of, load_cases, ru
 from pillion_rules.errors import RuleError
 from pillion_rules.explain import explain
 from pillion_rules.rule import Rule, schema
+from pillion_rules.unless import unless_problems
 from pillion_sidecar.config.problems import escape_controls
 
 HELP = """
 Check, test and explain rules: YAML that says when readings raise, change, repeat and clear an
-alert. RULES is a file, or a quoted pattern such as 'rules/*.yaml'.
+alert. RULES is a file, or a quoted pattern such as 'rules/*.yaml'; it has all the rules that others
+name in unless.
 
 test runs the cases of the file CASES, and names every difference between the expected and the real
 transitions. The conditions of cases that give columns are evaluated by Spark, which is started once
@@ -54,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         return Exit.OK
     try:
         rules = Rule.load(args.rules)
+        if problems := [*unless_problems(rules)]:
+            raise RuleError(problems)
         if args.action == "explain":
             return _explain(rules, as_json=args.output == "json")
         cases = load_cases(args.cases, rules)

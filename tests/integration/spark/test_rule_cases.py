@@ -47,7 +47,7 @@ def cases(folder: Path, **changes: str) -> str:
 
 def test_the_cases_of_the_examples_pass(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "test", PATTERN, str(CASES)]) == Exit.OK
-    assert capsys.readouterr().out.splitlines()[-1] == "3 cases, 0 failed"
+    assert capsys.readouterr().out.splitlines()[-1] == "4 cases, 0 failed"
 
 
 def test_without_java_the_command_says_what_is_missing(tmp_path: Path) -> None:

@@ -79,6 +79,25 @@ def test_windows_of_maintenance_hide_transitions(rules: Path, tmp_path: Path) ->
     assert differences(rules, tmp_path, maintenance=windows, expect=expect) == []
 
 
+def test_other_rules_hide_transitions_while_the_case_has_them_raised(
+    rules: Path, tmp_path: Path
+) -> None:
+    storm = "{name: storm, keys: [origin], event_time: t, severity: {Major: c}}"
+    rules.write_text(f"{RULES.rstrip().removesuffix('}')}, unless: [storm]}}\n  - {storm}\n")
+    # By levels the other rule is not judged.
+    assert differences(rules, tmp_path) == []
+    raised = {"transition": "raised", "at": "90 minutes", "since": "1 hour", "text": "x"}
+    expect = [raised, *CASE["expect"][1:]]
+    spans = [{"start": "1 hour", "end": "90 minutes"}]
+    assert differences(rules, tmp_path, unless=spans, expect=expect) == []
+    changes = ({}, {"unless": []}, {"rule": "storm", "unless": [], "readings": []})
+    with pytest.raises(RuleError) as error:
+        load_cases(write(tmp_path, *changes), Rule.load(rules))
+    assert str(error.value).endswith("case one: unless: storm names no other rule; remove it")
+    judged, given = load_cases(write(tmp_path, *changes[:2]), Rule.load(rules))
+    assert ([one.name for one in judged.others], given.others) == (["storm"], ())
+
+
 def test_every_difference_is_named(rules: Path, tmp_path: Path) -> None:
     expect = [
         {"transition": "raised", "at": "1 hour", "level": "Minor", "text": "q", "since": "0 hours"},
@@ -190,6 +209,17 @@ def test_the_command_explains_rules(rules: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["fog"][0].startswith("It reads t")
 
 
+@pytest.mark.parametrize("action", [["explain"], ["test", "cases.yaml"]])
+def test_the_command_refuses_names_of_rules_that_there_are_not(
+    rules: Path, action: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules.write_text(f"{RULES.rstrip().removesuffix('}')}, unless: [fgo]}}\n")
+    name, *others = action
+    assert main(["rules", name, str(rules), *others]) == Exit.FAILED
+    text = "rule fog: unless: no rule has the name 'fgo'"
+    assert text in capsys.readouterr().err
+
+
 def test_the_command_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "schema"]) == Exit.OK
     assert json.loads(capsys.readouterr().out)["title"] == "Rules of Pillion"
@@ -226,7 +256,7 @@ def test_the_command_prints_a_bounded_number_of_problems(
 # ---------------------------------------------------------------------- the manual
 
 
-@pytest.mark.parametrize("case", load_cases(reference.CASES, Rule.load(reference.RULES)))
+@pytest.mark.parametrize("case", reference.example_cases())
 def test_a_case_of_the_example_passes(case: Any) -> None:
     assert run_case(case) == []
 

@@ -253,7 +253,7 @@ def test_the_state_of_version_1_is_read() -> None:
 
 def test_a_state_of_a_later_version_is_refused_in_a_sentence() -> None:
     with pytest.raises(
-        StateError, match=r"has version 3, and this Pillion reads versions up to 2; "
+        StateError, match=r"has version 4, and this Pillion reads versions up to 3; "
     ):
         step(rule(), KEY, bytes([VERSION + 1, 0]), [], watermark=0)
 

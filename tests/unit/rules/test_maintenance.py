@@ -1,6 +1,7 @@
 """Maintenance windows: what they hide, when it is told, and windows that change between steps."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from pillion_rules import (
 )
 from pillion_rules.durations import MINUTE
 from pillion_rules.maintenance import KeyedWindows, Span, joined, outside
-from pillion_rules.state import FIRST_VERSION, NEVER, VERSION
+from pillion_rules.state import FIRST_VERSION, NEVER, SECOND_VERSION
 from support.rules_reference import PLAIN, SILENT
 
 MINOR, MAJOR, CRITICAL = 4, 5, 6
@@ -192,7 +193,7 @@ def test_a_state_has_another_version_only_while_something_is_hidden() -> None:
     seen = steps(rule(), [], 7, (0, 7), state=stored)
     assert told(seen) == [("raised", "Major", 7)]
     assert seen.state is not None
-    assert (stored[0], seen.state[0]) == (VERSION, FIRST_VERSION)
+    assert (stored[0], seen.state[0]) == (SECOND_VERSION, FIRST_VERSION)
 
 
 # ---------------------------------------------------------------------- windows of a key
@@ -297,6 +298,25 @@ def test_nothing_is_told_before_the_readings_have_come_so_far() -> None:
     assert (kinds(made), made.due) == ([], 10 * MINUTE)
     assert kinds(old(made.state, until=9, told_from=10)) == []
     assert kinds(old(made.state, until=10, told_from=10)) == [("raised", "Major", 1)]
+
+
+@pytest.mark.parametrize("looks", [[], [8], [3, 9], [10, 11]])
+def test_repeats_of_an_old_alert_do_not_depend_on_how_often_it_was_looked_at(
+    looks: list[int],
+) -> None:
+    often = replace(PLAIN, repeat="3 minutes")
+    found: list[tuple[str, str, int]] = []
+    state, given = None, [Reading(1 * MINUTE, MAJOR)]
+    for look in [*looks, 17]:
+        made = step(
+            *(often, KEY, state, given),
+            watermark=look * MINUTE,
+            done=NEVER,
+            told_from=10 * MINUTE,
+        )
+        state, given, found = made.state, [], [*found, *kinds(made)]
+    repeats = [("repeated", "Major", at) for at in (10, 13, 16)]
+    assert found == [("raised", "Major", 1), *repeats]
 
 
 def test_an_old_change_of_an_alert_that_was_told_is_told_when_it_lasts() -> None:

@@ -14,7 +14,7 @@ from pillion_rules.formulas import Formula, Literal, Name, Operation
 from pillion_rules.machine import MOST_PENDING
 from pillion_rules.measures import Aggregate, Measured, text_of
 from pillion_rules.names import levels
-from pillion_rules.state import NEVER, VERSION
+from pillion_rules.state import NEVER, SECOND_VERSION
 
 KEY = ("UA",)
 MAJOR, MINOR = levels()["Major"], levels()["Minor"]
@@ -186,7 +186,7 @@ def test_nothing_is_kept_when_all_windows_have_ended() -> None:
     given = [(at, judged_by[:1], texts) for at, judged_by, texts in judged([(1, 5.0, None)])]
     made = only.step(KEY, None, given, watermark=0)
     assert made.state is not None
-    assert made.state[0] == VERSION
+    assert made.state[0] == SECOND_VERSION
     made = only.step(KEY, made.state, [], watermark=10 * MINUTE)
     assert (made.state, made.due, made.transitions) == (None, None, ())
 
@@ -221,7 +221,7 @@ def test_more_panes_than_may_wait_are_judged_early() -> None:
 def test_a_state_with_measures_is_not_for_an_older_version() -> None:
     made = BOTH.step(KEY, None, judged([(1, 5.0, 3.0)]), watermark=0)
     assert made.state is not None
-    assert made.state[0] == VERSION
+    assert made.state[0] == SECOND_VERSION
     with pytest.raises(StateError, match="damaged"):
         BOTH.step(KEY, made.state[:-1], [], watermark=0)
 

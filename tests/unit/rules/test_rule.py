@@ -74,6 +74,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ahead": "0 seconds"}, "ahead: '0 seconds' is no duration"),
     ({"message": "\ud800"}, "message: has half of a surrogate pair"),
     ({"max_age": "1 minute"}, "max_age: must be longer than watermark (1 minute)"),
+    ({"unless": "storm"}, "unless: 'storm' is no list of names; write for example"),
+    ({"unless": ["a b"]}, "unless: 'a b' is not valid; write letters"),
+    ({"unless": ["a", "a"]}, "unless: has a name twice; write each once"),
+    ({"unless": [f"r{number}" for number in range(17)]}, "unless: has 17 names; use 16 at most"),
+    ({"unless": ["weather.gale"]}, "unless: names the rule itself; remove it"),
 ]
 
 
@@ -121,6 +126,7 @@ def test_defaults() -> None:
     assert silent.silent_level == 5
     assert rule.durations.max_age == parse_duration("1 day 1 minute")
     assert rule.keys == ("origin",)
+    assert (rule.unless, Rule(**GALE, unless=["a"]).unless) == (None, ("a",))
 
 
 # ---------------------------------------------------------------------- Columns
@@ -205,10 +211,18 @@ def test_a_time_needs_a_zone() -> None:
 
 def test_the_schema_takes_right_rules_and_refuses_what_it_can() -> None:
     validator = jsonschema_rs.validator_for(schema())
-    for values in (GALE, SILENT, GALE | WINDOW):
+    for values in (GALE, SILENT, GALE | WINDOW, GALE | {"unless": ["storm", "b-1"]}):
         assert validator.is_valid({"rules": [values]})
     #: These need more than one field, or a calculation.
-    beyond = ("only with", "shorter", "repeats", "not with", "leaves readings", "one of keys")
+    beyond = (
+        "only with",
+        "shorter",
+        "repeats",
+        "not with",
+        "leaves readings",
+        "one of keys",
+        "itself",
+    )
     for change, text in WRONG:
         is_beyond = any(one in text for one in (*beyond, "brace", "{a", "32 names", "condition"))
         is_zero = change in (
@@ -259,6 +273,15 @@ def test_silent_windows_and_rates_are_explained() -> None:
     falls = explain(Rule(**GALE, rate={"drop": "pressure"}, per="1 hour", clear="drop >\n 0"))
     assert "It judges the change per 1 hour since the last reading: drop is pressure." in falls
     assert "It is cleared at the first reading for which drop > 0." in falls
+
+
+def test_other_rules_that_come_first_are_explained() -> None:
+    found = explain(Rule(**GALE, unless=["weather.storm", "station.silent"]))
+    assert found[-5:-3] == [
+        "While weather.storm or station.silent is raised for the same origin, nothing is sent but "
+        "the clear of an alert that was sent.",
+        "What it is at the end of that time is sent then.",
+    ]
 
 
 # ---------------------------------------------------------------------- files

@@ -179,8 +179,8 @@ def test_a_state_of_a_later_version_and_damaged_ones_are_refused() -> None:
     for wrong in (state[:-1], state + b"x", b"", state[:9] + b"?" + state[10:]):
         with pytest.raises(StateError, match="damaged; start from another checkpoint"):
             RuleSet(RULES).step(KEY, wrong, [], watermark=0)
-    with pytest.raises(StateError, match="has version 3, and this Pillion reads versions up to 2"):
-        RuleSet(RULES).step(KEY, b"\x03" + state[1:], [], watermark=0)
+    with pytest.raises(StateError, match="has version 4, and this Pillion reads versions up to 3"):
+        RuleSet(RULES).step(KEY, b"\x04" + state[1:], [], watermark=0)
 
 
 @given(st.binary(max_size=60))
