@@ -10,19 +10,21 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from pillion_rules.machine import MOST_PENDING, Step, advance, rank, removed, used_texts
+from pillion_rules.machine import MOST_PENDING, Step, Taken, advance, rank, removed, used_texts
 from pillion_rules.maintenance import KeyedWindows, MaintenanceWindow
 from pillion_rules.measures import Measured, Measuring, Numbers, Windows, measuring
 from pillion_rules.rule import Rule
 from pillion_rules.state import FIRST_VERSION, NEVER, VERSION, opened, sealed
 from pillion_rules.templates import LONGEST_VALUE
-from pillion_rules.transitions import Reading, Transition
+from pillion_rules.transitions import Transition
 
 #: What a rule has of a reading: its level, or the numbers that the rule measures.
 Judged: TypeAlias = int | Numbers | None
-#: Event time in microseconds since 1970, what each rule has of it, and the texts of columns.
+#: Event time in microseconds since 1970, what each rule has of it (a tuple has no numbers), and the
+#: texts of columns.
 JudgedReading: TypeAlias = tuple[int, Sequence[Judged], Mapping[str, str]]
 _Texts: TypeAlias = Mapping[str, str]
 _Rank: TypeAlias = Callable[[tuple[Judged, _Texts]], Any]
@@ -163,18 +165,17 @@ class _KeyState:
         is_empty = not self.pending and not self.rules and not self.measured
         if is_empty and self.done <= watermark:
             return None
-        document: list[Any] = [
-            self.done,
-            names if self.pending else [],
-            [*map(_document, self.pending.items())],
+        document = [
+            str(self.done),
+            _json(names if self.pending else []),
+            f"[{','.join(_waiting_text(at, one) for at, one in self.pending.items())}]",
         ]
         version = FIRST_VERSION
         if self.measured:
-            document.append(self.measured)
+            document.append(_json(self.measured))
             version = VERSION
-        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
         # A value may have half of a surrogate pair.
-        readings = text.encode("utf-8", "surrogatepass")
+        readings = f"[{','.join(document)}]".encode("utf-8", "surrogatepass")
         parts = [_LENGTH.pack(len(readings)), readings]
         for name, kept in self.rules.items():
             encoded = name.encode()
@@ -190,6 +191,7 @@ class _Member:
 
     def __init__(self, rule: Rule, measured: Measured | None, of_windows: int) -> None:
         self.rule = rule
+        self.is_silent = rule.is_silent
         self.measured = measured
         self.fingerprint = zlib.crc32(repr(rule).encode(), of_windows)
         #: Of what readings that wait have for the rule: numbers mean nothing to an edited one.
@@ -249,23 +251,21 @@ class RuleSet:
         if clock is None or self.silent is None or newest + self.silent > clock:
             clock = newest = NEVER
         through = max(watermark, newest, before.crowd(windows.values()))
-        ready = before.take(through)
         after = _KeyState(through, before.pending)
         found: list[Transition] = []
         untold: list[Transition] = []
-        of_rules = iter(zip(*(waiting.judged for _, waiting in ready), strict=True))
+        ready = _Ready.of(before.take(through))
         for place, (member, one) in enumerate(zip(self._members, measured, strict=True)):
-            judged = next(of_rules, ())
             if one is None:
-                taken = _Taken.of_levels(ready, judged, place, is_silent=member.rule.is_silent)
+                begins, taken = ready.of_levels(place, is_silent=member.is_silent)
             else:
-                taken = _Taken.of_numbers(ready, judged, place, one, before.done, through)
+                begins, taken = ready.of_numbers(place, one, before.done, through)
                 after.keep(member.rule.name, one)
             kept = before.rules.pop(member.rule.name, None)
-            if kept is None and not taken.begins:
+            if kept is None and not begins:
                 continue
-            end = max(through, clock) if member.rule.is_silent else through
-            if kept is not None and taken.is_empty and kept.is_idle(member.fingerprint, end):
+            end = max(through, clock) if member.is_silent else through
+            if kept is not None and taken is None and kept.is_idle(member.fingerprint, end):
                 after.rules[member.rule.name] = kept
                 continue
             made = self._step_of(member, key, kept, taken, before.done, through, clock)
@@ -291,7 +291,7 @@ class RuleSet:
         member: _Member,
         key: Sequence[str],
         kept: _Kept | None,
-        taken: "_Taken",
+        taken: Iterable[Taken] | None,
         done: int,
         through: int,
         clock: int | None,
@@ -300,7 +300,7 @@ class RuleSet:
             member.rule,
             key,
             None if kept is None else kept.state,
-            taken.readings,
+            taken or (),
             through=through,
             done=done,
             clock=clock,
@@ -309,46 +309,52 @@ class RuleSet:
         )
 
 
-class _Taken(NamedTuple):
-    """What a step takes for one rule."""
+class _Ready(NamedTuple):
+    """The readings that a step takes, in order."""
 
-    is_empty: bool
-    #: Whether it begins a state.
-    begins: bool
-    readings: Iterable[Reading]
+    times: Sequence[int]
+    waiting: Sequence[_Waiting]
+    #: What each rule has of them.
+    judged: Sequence[Sequence[Any]]
+    #: Of each reading, if all rules have the same ones.
+    texts: Sequence[_Texts] | None
 
     @classmethod
-    def of_levels(
-        cls,
-        ready: Sequence[tuple[int, _Waiting]],
-        levels: Sequence[Any],
-        place: int,
-        *,
-        is_silent: bool,
-    ) -> "_Taken":
-        readings = (
-            Reading(at, level, waiting.texts_of(place))
-            for (at, waiting), level in zip(ready, levels, strict=True)
+    def of(cls, found: Sequence[tuple[int, _Waiting]]) -> "_Ready":
+        times, waiting = [at for at, _ in found], [one for _, one in found]
+        is_shared = all(len(one.texts) == 1 for one in waiting)
+        return cls(
+            times,
+            waiting,
+            [*zip(*(one.judged for one in waiting), strict=True)],
+            [one.texts[0] for one in waiting] if is_shared else None,
         )
-        return cls(not ready, any(levels) or (is_silent and bool(ready)), readings)
 
-    @classmethod
+    def of_levels(self, place: int, *, is_silent: bool) -> tuple[bool, Iterable[Taken] | None]:
+        """Return whether the readings begin a state of a rule, and what it takes if there are
+        readings."""
+        if not self.times:
+            return False, None
+        levels = self.judged[place]
+        taken = zip(self.times, levels, self._texts_of(place), strict=True)
+        return is_silent or any(levels), taken
+
     def of_numbers(
-        cls,
-        ready: Sequence[tuple[int, _Waiting]],
-        numbers: Sequence[Any],
-        place: int,
-        measuring: Measuring,
-        after: int,
-        through: int,
-    ) -> "_Taken":
-        given = (
-            (at, one, waiting.texts_of(place))
-            for (at, waiting), one in zip(ready, numbers, strict=True)
-            if one is not None
+        self, place: int, measuring: Measuring, after: int, through: int
+    ) -> tuple[bool, Iterable[Taken] | None]:
+        """The same of a rule that measures."""
+        numbers = self.judged[place] if self.times else ()
+        given = zip(self.times, numbers, self._texts_of(place), strict=True)
+        found = measuring.take(
+            (one for one in given if one[1] is not None), after=after, through=through
         )
-        readings = measuring.take(given, after=after, through=through)
-        return cls(not readings, any(one.level for one in readings), readings)
+        taken = [(one.at, one.level, one.values) for one in found]
+        return any(one.level for one in found), taken or None
+
+    def _texts_of(self, place: int) -> Iterable[_Texts]:
+        if self.texts is not None:
+            return self.texts
+        return [one.texts_of(place) for one in self.waiting]
 
 
 def _rank(columns: Sequence[str], *, is_level: bool) -> _Rank:
@@ -361,17 +367,33 @@ def _rank(columns: Sequence[str], *, is_level: bool) -> _Rank:
     )
 
 
-def _document(pending: tuple[int, _Waiting]) -> list[Any]:
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+@lru_cache(maxsize=1_000)
+def _levels_text(levels: tuple[Judged, ...]) -> str:
+    """Most readings have the levels of many others."""
+    return _json(levels)
+
+
+@lru_cache(maxsize=100)
+def _zeros_text(count: int) -> str:
+    return _json([0] * count)
+
+
+def _waiting_text(at: int, waiting: _Waiting) -> str:
     """Its time, levels, the place of each rule's texts among the texts, and these."""
-    at, waiting = pending
-    texts: list[_Texts] = []
-    places: dict[int, int] = {}
-    for one in waiting.texts:
-        if id(one) not in places:
-            places[id(one)] = len(texts)
-            texts.append({name: text[:LONGEST_VALUE] for name, text in one.items()})
-    of_rules = range(len(waiting.judged))
-    return [at, waiting.judged, [places[id(waiting.texts_of(one))] for one in of_rules], texts]
+    judged = waiting.judged
+    levels = _levels_text(judged) if isinstance(judged, tuple) else _json(judged)
+    texts: Iterable[_Texts]
+    if len(waiting.texts) == 1:
+        places, texts = _zeros_text(len(judged)), waiting.texts
+    else:
+        found = {id(one): one for one in waiting.texts}
+        of_texts = {one: place for place, one in enumerate(found)}
+        places, texts = _json([of_texts[id(one)] for one in waiting.texts]), found.values()
+    shown = [{name: text[:LONGEST_VALUE] for name, text in one.items()} for one in texts]
+    return f"[{at},{levels},{places},{_json(shown)}]"
 
 
 def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:

@@ -2,7 +2,8 @@
 
 import json
 import zlib
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 from pillion_rules.errors import StateError
@@ -49,6 +50,11 @@ class Alert:
         return self.told_level != self.level
 
 
+#: astuple copies what it finds, which takes many times as long.
+_of_waiting = attrgetter(*(one.name for one in fields(Waiting)))
+_of_alert = attrgetter(*(one.name for one in fields(Alert)))
+
+
 @dataclass(slots=True)
 class State:
     """``pending`` has the readings that the watermark has not passed, one for each time."""
@@ -74,8 +80,8 @@ def state_bytes(state: State) -> bytes | None:
     document = [
         state.done,
         state.last,
-        astuple(state.waiting) if state.waiting else None,
-        astuple(state.alert)[: None if is_hidden else -1] if state.alert else None,
+        _of_waiting(state.waiting) if state.waiting else None,
+        _of_alert(state.alert)[: None if is_hidden else -1] if state.alert else None,
         state.values,
         [[one.at, one.level, dict(one.values)] for one in state.pending.values()],
     ]
@@ -139,6 +145,6 @@ def _state(
 
 def _alert(level: int, *others: Any) -> Alert:
     found = Alert(level, *others)
-    if len(others) < len(astuple(found)) - 1:
+    if len(others) < len(fields(Alert)) - 1:
         found.told_level = level
     return found
