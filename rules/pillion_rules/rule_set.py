@@ -9,7 +9,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,6 +33,9 @@ _Rank: TypeAlias = Callable[[tuple[Judged, _Texts]], Any]
 #: fingerprint, its due time, and whether its alert is raised.
 _LENGTH = struct.Struct(">I")
 _KEPT = struct.Struct(">HIIq?")
+#: Maximum bytes of a state with readings that wait. The earliest ones beyond are taken early, until
+#: the others have half of them.
+MOST_BYTES = 16_000_000
 #: Before every number.
 _LEAST = float("-inf")
 
@@ -133,12 +136,23 @@ class _KeyState:
             self.pending[at] = given if before is None else before.joined(given, ranks)
         return late
 
-    def crowd(self, windows: Iterable[Windows]) -> int:
+    def crowd(self, windows: Iterable[Windows], *, is_large: bool) -> int:
         """The time up to which to take, because too many wait; at least that of before."""
         found = [self.done, *(one.crowd(MOST_PENDING) for one in windows)]
         if len(self.pending) > MOST_PENDING:
             found.append(sorted(self.pending)[-MOST_PENDING - 1])
+        if is_large:
+            found.append(self._crowd_of_bytes())
         return max(found)
+
+    def _crowd_of_bytes(self) -> int:
+        left = MOST_BYTES // 2
+        for at in sorted(self.pending, reverse=True):
+            text = _waiting_text(at, self.pending[at])
+            left -= len(text.encode("utf-8", "surrogatepass"))
+            if left < 0:
+                return at
+        return NEVER
 
     def take(self, through: int) -> list[tuple[int, _Waiting]]:
         """Return the readings up to a time, in order. The others are pending."""
@@ -243,14 +257,35 @@ class RuleSet:
         input is idle: rules with ``silent`` use it once the newest reading is older than the
         shortest ``silent``, and readings that wait are taken then. Raises StateError.
         """
+        made = self._step(key, state, readings, watermark=watermark, clock=clock)
+        if made.state is None or len(made.state) <= MOST_BYTES:
+            return made
+        more = self._step(key, made.state, (), watermark=watermark, clock=clock)
+        return replace(
+            more,
+            transitions=made.transitions + more.transitions,
+            untold=made.untold + more.untold,
+            late=made.late,
+        )
+
+    def _step(
+        self,
+        key: Sequence[str],
+        state: bytes | None,
+        readings: Iterable[JudgedReading],
+        *,
+        watermark: int,
+        clock: int | None,
+    ) -> KeyStep:
         before = _state_of(state, self._names)
         measured = [one.measuring(before) for one in self._members]
         windows = {place: one for place, one in enumerate(measured) if isinstance(one, Windows)}
         late = before.accept(readings, self._ranks, windows)
+        is_large = state is not None and len(state) > MOST_BYTES
         newest = max(before.pending, default=NEVER)
         if clock is None or self.silent is None or newest + self.silent > clock:
             clock = newest = NEVER
-        through = max(watermark, newest, before.crowd(windows.values()))
+        through = max(watermark, newest, before.crowd(windows.values(), is_large=is_large))
         after = _KeyState(through, before.pending)
         found: list[Transition] = []
         untold: list[Transition] = []

@@ -248,6 +248,25 @@ def test_what_was_taken_early_is_late_until_the_watermark_passes_it() -> None:
     assert alone.due is not None
 
 
+def test_what_waits_has_a_bound_of_bytes_beyond_which_the_earliest_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pillion_rules.rule_set.MOST_BYTES", 10_000)
+    rules = RuleSet((replace(PLAIN, message="{v}"),))
+    state, late, taken = None, 0, 0
+    for minute in range(1, 201):
+        given_readings: list[JudgedReading] = [(minute * MINUTE, [MAJOR], {"v": "é" * 150})]
+        made = rules.step(KEY, state, given_readings, watermark=0)
+        state, late, taken = made.state, late + made.late, taken + len(made.transitions)
+        assert state is not None
+        assert len(state) <= 10_000
+    assert (late, taken) == (0, 1)
+    assert rules.step(KEY, state, read((5, MAJOR)), watermark=0).late == 1
+    (raised,) = rules.step(KEY, None, read((1, MAJOR)), watermark=MINUTE).transitions
+    (cleared,) = rules.step(KEY, state, read((201, CLEAR)), watermark=201 * MINUTE).transitions
+    assert (raised.at, cleared.raised_at, cleared.count) == (MINUTE, MINUTE, 200)
+
+
 @pytest.mark.parametrize("looks", [0, 7])
 def test_an_edit_does_not_depend_on_how_often_the_key_was_looked_at(looks: int) -> None:
     long = replace(PLAIN, forget="10 days")
