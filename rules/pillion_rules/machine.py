@@ -9,6 +9,7 @@ watermarks.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import TypeAlias
 
 from pillion_rules.durations import time_text
 from pillion_rules.maintenance import Windows, outside
@@ -21,6 +22,8 @@ from pillion_rules.transitions import CLEAR, Reading, Reason, Transition, Transi
 #: Maximum times of one key that wait for the watermark. The earliest ones beyond are taken early.
 MOST_PENDING = 10_000
 
+#: Time, level and texts of a reading: making an object of each costs more than taking it.
+Taken: TypeAlias = tuple[int, int | None, Mapping[str, str]]
 _REASONS = {
     Reason.FORGOTTEN: "cleared because no reading has come for the time of forget",
     Reason.REMOVED: "cleared because the rule was removed",
@@ -82,7 +85,7 @@ def advance(
     rule: Rule,
     key: Sequence[str],
     state: bytes | None,
-    readings: Iterable[Reading],
+    readings: Iterable[Taken],
     *,
     through: int,
     done: int,
@@ -96,8 +99,8 @@ def advance(
     before = state_of(state)
     before.done = max(before.done, done)
     machine = _Machine(rule, tuple(key), before, maintenance, unless, told_from)
-    for one in readings:
-        machine.take(one)
+    for at, level, values in readings:
+        machine.take(at, level, values)
     machine.advance(through)
     return machine.step(clock, late=0)
 
@@ -161,8 +164,10 @@ class _Machine:
         #: Nothing is due before this time, which is cheaper to know than what is due.
         self._quiet = NEVER
         times = self._times
-        given = (times.hold, times.keep, times.repeat, times.silent, times.forget)
-        self._shortest = min(one for one in given if one)
+        #: What a reading makes due is not due earlier, without an alert and with one.
+        self._shortest = _shortest(times.hold, times.silent, times.forget)
+        self._shortest_raised = _shortest(times.keep, times.repeat, times.forget)
+        self._is_silent = rule.is_silent
         if rule.is_silent:
             # An earlier version of the rule had conditions.
             state.waiting = None
@@ -193,7 +198,8 @@ class _Machine:
     def advance(self, through: int) -> None:
         state = self.state
         for at in sorted(one for one in state.pending if one <= through):
-            self.take(state.pending.pop(at))
+            one = state.pending.pop(at)
+            self.take(at, one.level, one.values)
         self._fire(before=through + 1)
         state.done = max(state.done, through)
 
@@ -232,35 +238,53 @@ class _Machine:
         if self._values is not None:
             self.state.values, self._values = used_texts(self._values, self._columns), None
 
-    def take(self, reading: Reading) -> None:
+    def take(self, at: int, level: int | None, values: Mapping[str, str]) -> None:
         """Take a reading, after what is due before it."""
-        self._fire(before=reading.at)
-        self._take(reading)
-        soon = reading.at + self._shortest
-        waiting, alert = self.state.waiting, self.state.alert
-        if waiting is not None:
-            soon = min(soon, waiting.since + self._times.hold)
-        if alert is not None and alert.is_hidden:
-            soon = NEVER
-        self._quiet = min(self._quiet, soon)
+        if at > self._quiet or not self._is_more_of_it(at, level, values):
+            self._fire(before=at)
+            self._take(at, level, values)
+            self._quiet = min(self._quiet, self._soonest(at))
 
-    def _take(self, reading: Reading) -> None:
+    def _is_more_of_it(self, at: int, level: int | None, values: Mapping[str, str]) -> bool:
+        """Take a reading that makes nothing due earlier, as most are while an alert is raised."""
         state = self.state
-        state.last = reading.at
-        if self._rule.is_silent:
-            self._values = reading.values
+        alert = state.alert
+        if alert is None or self._is_silent:
+            return False
+        if level is None:
+            state.last = at
+            return True
+        if level != alert.level or alert.clear_since is not None:
+            return False
+        state.last, self._values = at, values
+        alert.count += 1
+        return True
+
+    def _soonest(self, at: int) -> int:
+        """A time before which nothing is due that was not due before a reading."""
+        waiting, alert = self.state.waiting, self.state.alert
+        if alert is not None:
+            return NEVER if alert.is_hidden else at + self._shortest_raised
+        soon = at + self._shortest
+        return soon if waiting is None else min(soon, waiting.since + self._times.hold)
+
+    def _take(self, at: int, level: int | None, values: Mapping[str, str]) -> None:
+        state = self.state
+        state.last = at
+        if self._is_silent:
+            self._values = values
             if state.alert is not None:
-                self._clear(reading.at)
+                self._clear(at)
             return
-        if reading.level is None:
+        if level is None:
             return
-        self._values = reading.values
+        self._values = values
         if state.alert is not None:
-            self._take_raised(state.alert, reading.at, reading.level)
-        elif reading.level == CLEAR:
+            self._take_raised(state.alert, at, level)
+        elif level == CLEAR:
             state.waiting = None
         else:
-            self._take_waiting(reading.at, reading.level)
+            self._take_waiting(at, level)
 
     def _take_waiting(self, at: int, level: int) -> None:
         waiting, gap = self.state.waiting, self._times.max_gap
@@ -449,6 +473,10 @@ class _Machine:
         keys = dict(zip(self._rule.keys, self._key, strict=True))
         text = fill(parse_template(self._rule.message), {**built_in, **keys, **self.state.values})
         return text if one.reason is None else f"{text} ({_REASONS[one.reason]})"
+
+
+def _shortest(*durations: int | None) -> int:
+    return min(one for one in durations if one)
 
 
 def used_texts(values: Mapping[str, str], columns: Iterable[str]) -> dict[str, str]:

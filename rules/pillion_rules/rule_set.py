@@ -12,22 +12,24 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from pillion_rules.errors import RuleError
-from pillion_rules.machine import MOST_PENDING, advance, rank, removed, used_texts
+from pillion_rules.machine import MOST_PENDING, Taken, advance, rank, removed, used_texts
 from pillion_rules.maintenance import KeyedWindows, MaintenanceWindow, Span
 from pillion_rules.measures import Measured, Measuring, Numbers, Windows, measuring
 from pillion_rules.rule import Rule
 from pillion_rules.state import FIRST_VERSION, NEVER, SECOND_VERSION, opened, sealed
 from pillion_rules.templates import LONGEST_VALUE
-from pillion_rules.transitions import Reading, Transition
+from pillion_rules.transitions import Transition
 from pillion_rules.unless import judging_order, spans_of, turns_after, unless_problems
 
 #: What a rule has of a reading: its level, or the numbers that the rule measures.
 Judged: TypeAlias = int | Numbers | None
-#: Event time in microseconds since 1970, what each rule has of it, and the texts of columns.
+#: Event time in microseconds since 1970, what each rule has of it (a tuple has no numbers), and the
+#: texts of columns.
 JudgedReading: TypeAlias = tuple[int, Sequence[Judged], Mapping[str, str]]
 _Texts: TypeAlias = Mapping[str, str]
 _Rank: TypeAlias = Callable[[tuple[Judged, _Texts]], Any]
@@ -36,6 +38,9 @@ _Rank: TypeAlias = Callable[[tuple[Judged, _Texts]], Any]
 #: fingerprint, its due time, and whether its alert is raised.
 _LENGTH = struct.Struct(">I")
 _KEPT = struct.Struct(">HIIq?")
+#: Maximum bytes of a state with readings that wait. The earliest ones beyond are taken early, until
+#: the others have half of them.
+MOST_BYTES = 16_000_000
 #: Before every number.
 _LEAST = float("-inf")
 
@@ -139,12 +144,23 @@ class _KeyState:
             self.pending[at] = given if before is None else before.joined(given, ranks)
         return late
 
-    def crowd(self, windows: Iterable[Windows]) -> int:
+    def crowd(self, windows: Iterable[Windows], *, is_large: bool) -> int:
         """The time up to which to take, because too many wait; at least that of before."""
         found = [self.done, *(one.crowd(MOST_PENDING) for one in windows)]
         if len(self.pending) > MOST_PENDING:
             found.append(sorted(self.pending)[-MOST_PENDING - 1])
+        if is_large:
+            found.append(self._crowd_of_bytes())
         return max(found)
+
+    def _crowd_of_bytes(self) -> int:
+        left = MOST_BYTES // 2
+        for at in sorted(self.pending, reverse=True):
+            text = _waiting_text(at, self.pending[at])
+            left -= len(text.encode("utf-8", "surrogatepass"))
+            if left < 0:
+                return at
+        return NEVER
 
     def take(self, through: int) -> list[tuple[int, _Waiting]]:
         """Return the readings up to a time, in order. The others are pending."""
@@ -182,18 +198,19 @@ class _KeyState:
         is_empty = not (self.pending or self.rules or self.measured or self.turns)
         if is_empty and self.done <= watermark:
             return None
-        document: list[Any] = [
-            self.done,
-            names if self.pending else [],
-            [*map(_document, self.pending.items())],
+        document = [
+            str(self.done),
+            _json(names if self.pending else []),
+            f"[{','.join(_waiting_text(at, one) for at, one in self.pending.items())}]",
         ]
         version = FIRST_VERSION
         if self.measured or self.turns:
-            document += [self.measured, self.turns] if self.turns else [self.measured]
+            document.append(_json(self.measured))
             version = SECOND_VERSION
-        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        if self.turns:
+            document.append(_json(self.turns))
         # A value may have half of a surrogate pair.
-        readings = text.encode("utf-8", "surrogatepass")
+        readings = f"[{','.join(document)}]".encode("utf-8", "surrogatepass")
         parts = [_LENGTH.pack(len(readings)), readings]
         for name, kept in self.rules.items():
             encoded = name.encode()
@@ -209,6 +226,7 @@ class _Member:
 
     def __init__(self, rule: Rule, measured: Measured | None, of_windows: int) -> None:
         self.rule = rule
+        self.is_silent = rule.is_silent
         self.measured = measured
         of_unless = repr(rule.unless).encode() if rule.unless else b""
         self.fingerprint = zlib.crc32(repr(rule).encode() + of_unless, of_windows)
@@ -267,27 +285,46 @@ class RuleSet:
         input is idle: rules with ``silent`` use it once the newest reading is older than the
         shortest ``silent``, and readings that wait are taken then. Raises StateError.
         """
+        made = self._step(key, state, readings, watermark=watermark, clock=clock)
+        if made.state is None or len(made.state) <= MOST_BYTES:
+            return made
+        more = self._step(key, made.state, (), watermark=watermark, clock=clock)
+        return replace(
+            more,
+            transitions=made.transitions + more.transitions,
+            untold=made.untold + more.untold,
+            late=made.late,
+        )
+
+    def _step(
+        self,
+        key: Sequence[str],
+        state: bytes | None,
+        readings: Iterable[JudgedReading],
+        *,
+        watermark: int,
+        clock: int | None,
+    ) -> KeyStep:
         before = _state_of(state, self._names)
         measured = [one.measuring(before) for one in self._members]
         windows = {place: one for place, one in enumerate(measured) if isinstance(one, Windows)}
         late = before.accept(readings, self._ranks, windows)
+        is_large = state is not None and len(state) > MOST_BYTES
         newest = max(before.pending, default=NEVER)
         if clock is None or self.silent is None or newest + self.silent > clock:
             clock = newest = NEVER
-        through = max(watermark, newest, before.crowd(windows.values()))
-        ready = before.take(through)
+        through = max(watermark, newest, before.crowd(windows.values(), is_large=is_large))
         after = _KeyState(through, before.pending)
         judging = _Judging(key, before, after, through, max(through, clock))
-        of_rules = [*zip(*(waiting.judged for _, waiting in ready), strict=True)]
+        ready = _Ready.of(before.take(through))
         for place in self._order:
             member, one = self._members[place], measured[place]
-            judged = of_rules[place] if ready else ()
             if one is None:
-                taken = _Taken.of_levels(ready, judged, place, is_silent=member.rule.is_silent)
+                begins, taken = ready.of_levels(place, is_silent=member.is_silent)
             else:
-                taken = _Taken.of_numbers(ready, judged, place, one, before.done, through)
+                begins, taken = ready.of_numbers(place, one, before.done, through)
                 after.keep(member.rule.name, one)
-            self._judge(member, taken, judging, clock)
+            self._judge(member, begins, taken, judging, clock)
         after.keep_turns(judging.turns)
         for name, left in sorted(before.rules.items()):
             judging.found += removed(name, key, left.state, done=before.done)
@@ -300,23 +337,31 @@ class RuleSet:
             is_raised=any(kept.is_raised for kept in after.rules.values()),
         )
 
-    def _judge(self, member: _Member, taken: "_Taken", judging: "_Judging", clock: int) -> None:
-        """Take what there is for a rule, after the rules of its ``unless``."""
+    def _judge(
+        self,
+        member: _Member,
+        begins: bool,
+        taken: Iterable[Taken] | None,
+        judging: "_Judging",
+        clock: int,
+    ) -> None:
+        """Take what there is for a rule, after the rules of its ``unless``. ``begins``: whether
+        that begins a state."""
         name, before = member.rule.name, judging.before
         kept = before.rules.pop(name, None)
         if name in self._named:
             judging.turns[name] = before.turns_of(name, kept)
-        if kept is None and not taken.begins:
+        if kept is None and not begins:
             return
         unless = judging.raised(member.rule)
-        if kept is not None and taken.is_empty and judging.is_idle(member, kept, unless):
+        if kept is not None and taken is None and judging.is_idle(member, kept, unless):
             judging.after.rules[name] = kept
             return
         made = advance(
             member.rule,
             judging.key,
             None if kept is None else kept.state,
-            taken.readings,
+            taken or (),
             through=judging.through,
             done=before.done,
             clock=clock,
@@ -360,46 +405,52 @@ class _Judging:
         return not has_ended and kept.is_idle(member.fingerprint, end)
 
 
-class _Taken(NamedTuple):
-    """What a step takes for one rule."""
+class _Ready(NamedTuple):
+    """The readings that a step takes, in order."""
 
-    is_empty: bool
-    #: Whether it begins a state.
-    begins: bool
-    readings: Iterable[Reading]
+    times: Sequence[int]
+    waiting: Sequence[_Waiting]
+    #: What each rule has of them.
+    judged: Sequence[Sequence[Any]]
+    #: Of each reading, if all rules have the same ones.
+    texts: Sequence[_Texts] | None
 
     @classmethod
-    def of_levels(
-        cls,
-        ready: Sequence[tuple[int, _Waiting]],
-        levels: Sequence[Any],
-        place: int,
-        *,
-        is_silent: bool,
-    ) -> "_Taken":
-        readings = (
-            Reading(at, level, waiting.texts_of(place))
-            for (at, waiting), level in zip(ready, levels, strict=True)
+    def of(cls, found: Sequence[tuple[int, _Waiting]]) -> "_Ready":
+        times, waiting = [at for at, _ in found], [one for _, one in found]
+        is_shared = all(len(one.texts) == 1 for one in waiting)
+        return cls(
+            times,
+            waiting,
+            [*zip(*(one.judged for one in waiting), strict=True)],
+            [one.texts[0] for one in waiting] if is_shared else None,
         )
-        return cls(not ready, any(levels) or (is_silent and bool(ready)), readings)
 
-    @classmethod
+    def of_levels(self, place: int, *, is_silent: bool) -> tuple[bool, Iterable[Taken] | None]:
+        """Return whether the readings begin a state of a rule, and what it takes if there are
+        readings."""
+        if not self.times:
+            return False, None
+        levels = self.judged[place]
+        taken = zip(self.times, levels, self._texts_of(place), strict=True)
+        return is_silent or any(levels), taken
+
     def of_numbers(
-        cls,
-        ready: Sequence[tuple[int, _Waiting]],
-        numbers: Sequence[Any],
-        place: int,
-        measuring: Measuring,
-        after: int,
-        through: int,
-    ) -> "_Taken":
-        given = (
-            (at, one, waiting.texts_of(place))
-            for (at, waiting), one in zip(ready, numbers, strict=True)
-            if one is not None
+        self, place: int, measuring: Measuring, after: int, through: int
+    ) -> tuple[bool, Iterable[Taken] | None]:
+        """The same of a rule that measures."""
+        numbers = self.judged[place] if self.times else ()
+        given = zip(self.times, numbers, self._texts_of(place), strict=True)
+        found = measuring.take(
+            (one for one in given if one[1] is not None), after=after, through=through
         )
-        readings = measuring.take(given, after=after, through=through)
-        return cls(not readings, any(one.level for one in readings), readings)
+        taken = [(one.at, one.level, one.values) for one in found]
+        return any(one.level for one in found), taken or None
+
+    def _texts_of(self, place: int) -> Iterable[_Texts]:
+        if self.texts is not None:
+            return self.texts
+        return [one.texts_of(place) for one in self.waiting]
 
 
 def _rank(columns: Sequence[str], *, is_level: bool) -> _Rank:
@@ -412,17 +463,33 @@ def _rank(columns: Sequence[str], *, is_level: bool) -> _Rank:
     )
 
 
-def _document(pending: tuple[int, _Waiting]) -> list[Any]:
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+@lru_cache(maxsize=1_000)
+def _levels_text(levels: tuple[Judged, ...]) -> str:
+    """Most readings have the levels of many others."""
+    return _json(levels)
+
+
+@lru_cache(maxsize=100)
+def _zeros_text(count: int) -> str:
+    return _json([0] * count)
+
+
+def _waiting_text(at: int, waiting: _Waiting) -> str:
     """Its time, levels, the place of each rule's texts among the texts, and these."""
-    at, waiting = pending
-    texts: list[_Texts] = []
-    places: dict[int, int] = {}
-    for one in waiting.texts:
-        if id(one) not in places:
-            places[id(one)] = len(texts)
-            texts.append({name: text[:LONGEST_VALUE] for name, text in one.items()})
-    of_rules = range(len(waiting.judged))
-    return [at, waiting.judged, [places[id(waiting.texts_of(one))] for one in of_rules], texts]
+    judged = waiting.judged
+    levels = _levels_text(judged) if isinstance(judged, tuple) else _json(judged)
+    texts: Iterable[_Texts]
+    if len(waiting.texts) == 1:
+        places, texts = _zeros_text(len(judged)), waiting.texts
+    else:
+        found = {id(one): one for one in waiting.texts}
+        of_texts = {one: place for place, one in enumerate(found)}
+        places, texts = _json([of_texts[id(one)] for one in waiting.texts]), found.values()
+    shown = [{name: text[:LONGEST_VALUE] for name, text in one.items()} for one in texts]
+    return f"[{at},{levels},{places},{_json(shown)}]"
 
 
 def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:

@@ -2,7 +2,8 @@
 
 import json
 import zlib
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 from pillion_rules.errors import StateError
@@ -53,6 +54,11 @@ class Alert:
         return self.told_level != self.level
 
 
+#: astuple copies what it finds, which takes many times as long.
+_of_waiting = attrgetter(*(one.name for one in fields(Waiting)))
+_of_alert = attrgetter(*(one.name for one in fields(Alert)))
+
+
 @dataclass(slots=True)
 class State:
     """``pending`` has the readings that the watermark has not passed, one for each time."""
@@ -78,7 +84,7 @@ def state_bytes(state: State) -> bytes | None:
     document = [
         state.done,
         state.last,
-        astuple(state.waiting) if state.waiting else None,
+        _of_waiting(state.waiting) if state.waiting else None,
         alert,
         state.values,
         [[one.at, one.level, dict(one.values)] for one in state.pending.values()],
@@ -92,8 +98,9 @@ def state_bytes(state: State) -> bytes | None:
 def _alert_of(alert: Alert | None) -> tuple[int, tuple[Any, ...] | None]:
     """The first version that knows what there is, and no more than that."""
     if alert is None or not alert.is_hidden:
-        return FIRST_VERSION, None if alert is None else astuple(alert)[:-2]
-    return (VERSION, astuple(alert)) if alert.is_covered else (SECOND_VERSION, astuple(alert)[:-1])
+        return FIRST_VERSION, None if alert is None else _of_alert(alert)[:-2]
+    content = _of_alert(alert)
+    return (VERSION, content) if alert.is_covered else (SECOND_VERSION, content[:-1])
 
 
 def sealed(content: bytes, *, version: int = FIRST_VERSION) -> bytes:
@@ -150,6 +157,6 @@ def _state(
 
 def _alert(level: int, *others: Any) -> Alert:
     found = Alert(level, *others)
-    if len(others) < len(astuple(found)) - 2:
+    if len(others) < len(fields(Alert)) - 2:
         found.told_level = level
     return found

@@ -17,6 +17,7 @@ from pillion_rules import JudgedReading, RuleSet, Transition
 from pillion_rules.durations import HOUR
 from pillion_rules.machine import MOST_PENDING
 from pillion_rules.measures import Numbers
+from pillion_rules.rule_set import MOST_BYTES
 from pyspark_pillion.idle import LOOKS, Look, idle_until, look
 from pyspark_pillion.judging import (
     AT,
@@ -212,9 +213,11 @@ class Processor(StatefulProcessor):
         """Tell what was left out beside the late readings that Spark counts."""
         if self._late and self._delay is None:
             logger.warning(
-                "%d readings were left out: more than %d times of one key waited for the watermark",
+                "%d readings were left out: more than %d times of one key, or %d MB, waited for "
+                "the watermark",
                 self._late,
                 MOST_PENDING,
+                MOST_BYTES // 1_000_000,
             )
         elif self._late:
             logger.warning("%d readings were left out: they were late", self._late)

@@ -1,5 +1,6 @@
 """All rules of a key with one state, and rules that come, change and go."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from pillion_rules import CLEAR, JudgedReading, Reading, Rule, RuleSet, StateError, Transition
 from pillion_rules.durations import MINUTE
 from pillion_rules.machine import MOST_PENDING
-from pillion_rules.state import NEVER
+from pillion_rules.state import NEVER, opened
 from support.rules_reference import HELD, PLAIN, RULES, SILENT, expected
 
 KEY = ("EWR",)
@@ -189,6 +190,28 @@ def test_any_bytes_raise_nothing_but_a_state_error(content: bytes) -> None:
         RuleSet(RULES).step(KEY, content, [], watermark=0)
 
 
+@pytest.mark.parametrize("levels", [(MAJOR, None, CLEAR), [MAJOR, None, CLEAR]])
+def test_readings_that_wait_are_in_the_state_as_its_first_version_has_them(
+    levels: Sequence[int | None],
+) -> None:
+    rules = tuple(replace(PLAIN, name=name, message="{v}") for name in ("a", "b", "c"))
+    readings: list[JudgedReading] = [
+        (1, levels, {"v": "é" * 300}),
+        (2, levels, {"v": "\ud800"}),
+        (2, (None, MAJOR, None), {"v": "x"}),
+    ]
+    state = RuleSet(rules).step(KEY, None, readings, watermark=0).state
+    assert state is not None
+    content = opened(state, of="rules")
+    text = (
+        '[0,["a","b","c"],[[1,[5,null,0],[0,0,0],[{"v":"' + "é" * 200 + '"}]],'
+        '[2,[5,5,0],[0,1,0],[{"v":"\ud800"},{"v":"x"}]]]]'
+    ).encode("utf-8", "surrogatepass")
+    assert (state[0], content) == (1, len(text).to_bytes(4) + text)
+    one, two = RuleSet(rules).step(KEY, state, [], watermark=2).transitions
+    assert [(each.rule, each.at) for each in (one, two)] == [("a", 1), ("b", 2)]
+
+
 # ---------------------------------------------------------------------- many readings
 
 
@@ -223,6 +246,25 @@ def test_what_was_taken_early_is_late_until_the_watermark_passes_it() -> None:
     assert (told(last.transitions), last.state, last.due) == ([], None, None)
     alone = rules.step(KEY, rules.step(KEY, None, many, watermark=0).state, [], watermark=0)
     assert alone.due is not None
+
+
+def test_what_waits_has_a_bound_of_bytes_beyond_which_the_earliest_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pillion_rules.rule_set.MOST_BYTES", 10_000)
+    rules = RuleSet((replace(PLAIN, message="{v}"),))
+    state, late, taken = None, 0, 0
+    for minute in range(1, 201):
+        given_readings: list[JudgedReading] = [(minute * MINUTE, [MAJOR], {"v": "é" * 150})]
+        made = rules.step(KEY, state, given_readings, watermark=0)
+        state, late, taken = made.state, late + made.late, taken + len(made.transitions)
+        assert state is not None
+        assert len(state) <= 10_000
+    assert (late, taken) == (0, 1)
+    assert rules.step(KEY, state, read((5, MAJOR)), watermark=0).late == 1
+    (raised,) = rules.step(KEY, None, read((1, MAJOR)), watermark=MINUTE).transitions
+    (cleared,) = rules.step(KEY, state, read((201, CLEAR)), watermark=201 * MINUTE).transitions
+    assert (raised.at, cleared.raised_at, cleared.count) == (MINUTE, MINUTE, 200)
 
 
 @pytest.mark.parametrize("looks", [0, 7])
