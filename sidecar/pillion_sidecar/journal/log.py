@@ -182,6 +182,15 @@ class Log:
         """Bytes that are not on disk yet."""
         return self.end - self._start + sum(len(one.data) for one in self._queue)
 
+    def has_room(self, size: int) -> bool:
+        """Whether records of ``size`` bytes fit, and none of them would be refused."""
+        return (
+            self.error is None
+            and not self.room.is_full
+            and self.end - self._start + size <= MAXIMUM_WAITING
+            and self.live + size <= self._bound
+        )
+
     def refusal(self, size: int) -> str | None:
         if self.error is not None:
             return f"the journal's disk failed: {self.error.strerror or self.error}"

@@ -14,6 +14,7 @@ import msgspec
 from pillion_sidecar.indication import DeadLetter, DiscardReason, GroupMember, Indication
 from pillion_sidecar.journal.ports import (
     Place,
+    PlainPlace,
     QueueState,
     RecoveredSubscription,
     SubscriptionRecord,
@@ -206,7 +207,7 @@ def _envelope_of(indication: Indication, *, accepted_at: float) -> PlainEnvelope
 
 def encode_indication(
     indication: Indication,
-    places: Sequence[Place],
+    places: Sequence[PlainPlace],
     *,
     accepted_at: float,
     flags: int = 0,
