@@ -7,7 +7,12 @@ from operator import attrgetter
 
 from pillion_sidecar.indication import Indication, Refusal, Target, Tracker, Unreached
 from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
-from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, LineError
+from pillion_sidecar.intake.decoding import (
+    MAXIMUM_GROUP_IDLE,
+    Decoded,
+    LineError,
+    expired_field,
+)
 from pillion_sidecar.intake.pacing import PublisherPaces, publisher_of
 from pillion_sidecar.intake.redelivery import RepeatedLines
 from pillion_sidecar.pacing import Pace
@@ -141,16 +146,12 @@ class Submission:
         scope, source = self._namespace, self._source
         digests = [_digest(decoded, decoded.source or source, scope) for decoded, _ in added]
         begin = 0
-        while begin < len(added):
-            new = 0
-            if not self._closed and self._closed_all is None:
-                new = self._context.memory.count_new(digests, begin)
-            if new:
-                self._accept_new(added[begin : begin + new], digests[begin : begin + new])
-                begin += new
-            else:
-                self._accept(*added[begin])
-                begin += 1
+        for suspect in (*self._context.memory.suspects(digests), len(added)):
+            if begin < suspect:
+                self._accept_new(added[begin:suspect], digests[begin:suspect])
+            if suspect < len(added):
+                self._accept(*added[suspect], digests[suspect])
+            begin = suspect + 1
 
     def _accept_new(
         self, added: Sequence[tuple[Decoded, int]], digests: Sequence[bytes | None]
@@ -163,10 +164,11 @@ class Submission:
         ]
         # Nothing is kept of a line without target and identity.
         kept = [one for one in lines if one[2] is not None or one[3]]
-        if self._offer_all(kept):
+        is_closed = self._closed or self._closed_all is not None
+        if not is_closed and self._offer_all(kept):
             lines = [one for one in lines if one[2] is None and not one[3]]
-        for decoded, line, _, targets in lines:
-            self._accept(decoded, line, targets)
+        for line in lines:
+            self._accept(*line)
 
     def _offer_all(
         self, lines: Sequence[tuple[Decoded, int, bytes | None, Sequence[Target]]]
@@ -182,7 +184,7 @@ class Submission:
                 accepted_at=now,
                 source=decoded.source or source,
                 identifier=decoded.identifier,
-                group=scoped(scope, decoded.group),
+                group=decoded.group and scoped(scope, decoded.group),
                 digest=digest,
                 languages=languages,
                 trackers=trackers,
@@ -214,9 +216,16 @@ class Submission:
         if closing is not None:
             self._turn_away(closing, line)
         else:
-            self._accept(decoded, line)
+            source = decoded.source or self._source
+            self._accept(decoded, line, _digest(decoded, source, self._namespace))
 
-    def _accept(self, decoded: Decoded, line: int, targets: Sequence[Target] | None = None) -> None:
+    def _accept(
+        self,
+        decoded: Decoded,
+        line: int,
+        digest: bytes | None,
+        targets: Sequence[Target] | None = None,
+    ) -> None:
         context = self._context
         # All conditions are judged as of this moment (S1.3).
         now = context.clock.monotonic()
@@ -226,7 +235,6 @@ class Submission:
             if self._is_untimely(decoded, moment, line):
                 return
         source = decoded.source or self._source
-        digest = _digest(decoded, source, self._namespace)
         group = None if decoded.group is None else scoped(self._namespace, decoded.group)
         # A usual line makes no avoidable calls from here: each costs one per cent.
         original = None if digest is None else context.memory.find(digest, now)
@@ -273,7 +281,7 @@ class Submission:
 
     def _is_untimely(self, decoded: Decoded, moment: Moment, line: int) -> bool:
         """Refuse a line that has expired, or whose group would last too long."""
-        expired = _expired(decoded, moment)
+        expired = expired_field(decoded, moment.wall)
         if expired is not None:
             reason = "expired before it was accepted"
             self._reject(Guard.EXPIRED, line, reason=reason, field=expired)
@@ -587,14 +595,3 @@ def _digest(decoded: Decoded, source: str | None, namespace: str | None) -> byte
     if digest is None and decoded.member is None and decoded.sequence is not None:
         return sequence_digest(scoped(namespace, source or ""), *decoded.sequence)
     return digest
-
-
-def _expired(decoded: Decoded, moment: Moment) -> str | None:
-    """Return the field by which a line has expired, or None. After its group's expiry, which is
-    later than all ``expires``, a member belongs to none (S1.6)."""
-    if decoded.expires is not None and decoded.expires <= moment.wall:
-        return "expires"
-    member = decoded.member
-    if member is not None and member.expires is not None and member.expires <= moment.wall:
-        return "groupExpires"
-    return None

@@ -329,30 +329,35 @@ class DiskJournal:
     def append_all(
         self, indications: Sequence[Indication], places: Sequence[Sequence[PlainPlace]]
     ) -> bool:
+        if not indications:
+            return True
         self._append_new_names()
         log, offset, flags = self._log, self.offset, self._flags
         records = []
+        live = 0
         for number, indication, of_one in zip(
             count(self.last_id + 1), indications, places, strict=False
         ):
             indication.id = number
             at = indication.accepted_at + offset
-            records.append(encode_indication(indication, of_one, accepted_at=at, flags=flags))
-        size = sum(map(len, records))
+            record = encode_indication(indication, of_one, accepted_at=at, flags=flags)
+            indication.size = len(record)
+            records.append(record)
+            if of_one:
+                live += len(record)
         # The size of a body counts even if it is not written.
-        needed = size + (sum(len(one.body) for one in indications) if flags & _BODILESS else 0)
-        if self.is_over_bytes(needed) or not log.has_room(needed):
+        size = sum(map(len, records))
+        size += sum(len(one.body) for one in indications) if flags & _BODILESS else 0
+        if self.is_over_bytes(size) or not log.has_room(size):
             for indication in indications:
-                indication.id = 0
+                indication.id = indication.size = 0
             return False
         self.last_id += len(records)
-        for indication, record, of_one in zip(indications, records, places, strict=True):
-            indication.size = len(record)
-            indication.position = log.append(
-                record,
-                live=len(record) if of_one else 0,
-                has_identity=indication.digest is not None,
-            )
+        has_identity = any(one.digest is not None for one in indications)
+        position = log.append_all(records, live=live, has_identity=has_identity)
+        for indication, of_one in zip(indications, places, strict=True):
+            indication.position = position
+            position += indication.size
             if len(of_one) > 1:
                 self._shared[indication.id] = len(of_one)
         return True

@@ -5,7 +5,7 @@ commit record, which proves that all before it was on disk.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -149,6 +149,13 @@ class Log:
             self._is_scheduled = True
             self._call_soon(self.flush)
         return self._base | end
+
+    def append_all(self, records: Sequence[bytes], *, live: int, has_identity: bool) -> int:
+        """Take records that follow each other; return the position of the first."""
+        position = self.append(records[0], live=live, has_identity=has_identity)
+        self._parts += records[1:]
+        self.end += sum(map(len, records)) - len(records[0])
+        return position
 
     def remove_live(self, position: int, size: int) -> None:
         """The record at ``position`` is no longer pending."""

@@ -100,17 +100,20 @@ class PackedTable:
         if expiry < self._first_expiry:
             self._first_expiry = expiry
 
-    def count_new(self, digests: Sequence[bytes | None], begin: int) -> int:
-        """Return how many from ``begin`` on surely have no record and differ; None is new."""
-        buckets, mask, seen = self._buckets, self._mask, set[bytes]()
-        for index in range(begin, len(digests)):
-            digest = digests[index]
-            if digest is not None:
-                bucket = buckets[hash(digest) & mask]
-                if digest in seen or (bucket is not None and digest in bucket):
-                    return index - begin
+    def suspects(self, digests: Sequence[bytes | None]) -> list[int]:
+        """Return the indices of those that may have a record, or repeat one before; None is new."""
+        buckets, mask = self._buckets, self._mask
+        seen: set[bytes] = set()
+        found = []
+        for index, digest in enumerate(digests):
+            if digest is None:
+                continue
+            bucket = buckets[hash(digest) & mask]
+            if digest in seen or (bucket is not None and digest in bucket):
+                found.append(index)
+            else:
                 seen.add(digest)
-        return len(digests) - begin
+        return found
 
     def restore(self, digest: bytes, expiry: int, state: int, name: int) -> None:
         """Add or replace a record of an earlier run. Nothing expires meanwhile."""
@@ -299,9 +302,10 @@ class DuplicateMemory:
                 return found
         return None
 
-    def count_new(self, digests: Sequence[bytes | None], begin: int) -> int:
-        """Return how many from ``begin`` on are surely unknown and differ; None has no identity."""
-        return 0 if self._older else self._table.count_new(digests, begin)
+    def suspects(self, digests: Sequence[bytes | None]) -> Sequence[int]:
+        """Return the indices of identities that may be known, or repeat one before; None has no
+        identity."""
+        return range(len(digests)) if self._older else self._table.suspects(digests)
 
     def add(self, digest: bytes, now: float, *, expires_at: float | None, pending: bool) -> None:
         """Add an identity that :meth:`find` does not know. ``now`` and ``expires_at`` (None: the
