@@ -15,6 +15,7 @@ from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.filter import IndicationFilter
 from pillion_sidecar.config.schema.limits import RateLimit
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.config.schema.subscription import RepeatNotification, RepeatPolicy
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.answers import submission_answer
@@ -23,6 +24,7 @@ from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.pacing import PublisherPaces
 from pillion_sidecar.intake.submission import Submission
+from pillion_sidecar.journal.limits import JournalSettings
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
@@ -58,6 +60,8 @@ class World(NamedTuple):
     #: Whether some lines go nowhere.
     selects: bool = False
     rate: RateLimit | None = None
+    journal_bytes: int = 1 << 30
+    line_bytes: int = 2000
 
 
 class Intake:
@@ -67,7 +71,9 @@ class Intake:
         time = FakeTime()
         self.files = RecordingFiles()
         self.deliverer: Deliverer = (
-            OnDisk(self.files, time=time) if world.on_disk else InMemory(time=time)
+            OnDisk(self.files, time=time, settings=_settings(world))
+            if world.on_disk
+            else InMemory(time=time)
         )
         self.deliverer.answer = None
         given: dict[str, Any] = {
@@ -120,7 +126,7 @@ class Intake:
             undeclared=UndeclaredClasses(timers=time, schema=lambda: SCHEMA),
             paces=None if world.rate is None else PublisherPaces(world.rate),
         )
-        self.decoder = LineDecoder(SCHEMA, maximum_line_bytes=2000)
+        self.decoder = LineDecoder(SCHEMA, maximum_line_bytes=world.line_bytes)
 
     def submission(self) -> Submission:
         return Submission(
@@ -153,6 +159,12 @@ class Intake:
 class InMemory(Deliverer):
     def open(self) -> None:
         self.service.open(MemoryJournal(clock=self.time, journal_id="run1"), Recovered())
+
+
+def _settings(world: World) -> JournalSettings:
+    return JournalSettings(
+        durability=Durability.DISK, segment_bytes=6 << 10, maximum_bytes=world.journal_bytes
+    )
 
 
 def _of(queue: Any) -> Any:
@@ -252,6 +264,16 @@ def test_lines_together_are_accepted_as_alone(
     parts = [body[begin:end] for begin, end in pairwise(bounds)]
     assert together.submit(parts) == alone.submit([[line] for line in body])
     assert together.state() == alone.state()
+
+
+def test_a_nearly_full_journal_refuses_the_same_lines() -> None:
+    world = World(journal_bytes=8 << 20, line_bytes=1 << 20)
+    body = [json.dumps(alert(str(one), Description="x" * 400_000)).encode() for one in range(12)]
+    alone, together = Intake(world), Intake(world)
+    answer = together.submit([body])
+    assert answer == alone.submit([[line] for line in body])
+    assert together.state() == alone.state()
+    assert 0 < answer[0]["accepted"] < len(body)
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
