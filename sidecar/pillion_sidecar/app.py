@@ -45,11 +45,11 @@ from pillion_sidecar.http_server import AddressTaken, Listeners, tell_listening
 from pillion_sidecar.intake.answers import callback_body
 from pillion_sidecar.intake.bodies import INTAKE_KINDS
 from pillion_sidecar.intake.cim_service import service_document
+from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.limits import MOST_BODY_BYTES, MOST_WAITING, IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.pacing import paced_publishers
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal

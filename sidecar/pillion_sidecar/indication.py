@@ -315,6 +315,13 @@ class Queues(Protocol):
         held, is refused by no full queue.
         """
 
+    def offer_all(
+        self, indications: Sequence[Indication], targets: Sequence[Sequence[Target]]
+    ) -> bool:
+        """Queue each indication for all its targets, if nothing is refused, discarded or suppressed
+        for that; False: none is queued, and each must be offered. None is a member of a group, and
+        ``unsettled`` is set already."""
+
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         """Keep an indication for all its targets or, with a Refusal, for none, and deliver it only
         when it is released (S1.5): its places in the queues are reserved. To the targets that are

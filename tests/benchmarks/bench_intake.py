@@ -25,10 +25,10 @@ from benchmarks.intake_load import BATCH, BATCHES, batches, line, publish
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
+from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.limits import IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.metrics import Metrics
@@ -64,6 +64,11 @@ class TakingQueues:
     ) -> Refusal | None:
         indication.unsettled = 1
         return None
+
+    def offer_all(
+        self, indications: Sequence[Indication], targets: Sequence[Sequence[Target]]
+    ) -> bool:
+        return True
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         return self.offer(indication, targets)

@@ -14,6 +14,7 @@ from typing import Any, cast
 from pillion_sidecar.clock import SystemClock
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.backlog import Backlog
+from pillion_sidecar.delivery.entries import EntryColumns
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import DiscardReason
@@ -60,8 +61,8 @@ def queue(number: int, load: Load) -> DestinationQueue:
     )
     made.statistics.last_success_at = 5.0
     if load.backlogged:
-        entry = SimpleNamespace(indication=SimpleNamespace(accepted_at=4.0))
-        made.waiting.append(cast(Any, entry))
+        indication = SimpleNamespace(accepted_at=4.0)
+        made.waiting.extend(EntryColumns(0, [cast(Any, indication)], [nothing]))
         made.health.next_attempt_at = 9.0
         made.statistics.delivered = made.statistics.attempts[DeliveryResult.SUCCESS] = 1234
     if load.discarding:

@@ -8,7 +8,13 @@ import msgspec
 
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
-from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, SubscriptionRecord
+from pillion_sidecar.journal.ports import (
+    JournalOwner,
+    Place,
+    PlainPlace,
+    QueueState,
+    SubscriptionRecord,
+)
 
 
 class FakeJournal:
@@ -66,6 +72,13 @@ class FakeJournal:
         self._unsettled[indication.id] = len(places)
         if held:
             self.released[held] = indication.id
+
+    def append_all(
+        self, indications: Sequence[Indication], places: Sequence[Sequence[PlainPlace]]
+    ) -> bool:
+        for indication, of_one in zip(indications, places, strict=True):
+            self.append(indication, [Place(*place) for place in of_one])
+        return True
 
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
         self.append(indication, places)

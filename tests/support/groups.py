@@ -44,6 +44,12 @@ class NotingQueues:
             self.delivered.append(_place(indication))
         return self.refusal
 
+    def offer_all(
+        self, indications: Sequence[Indication], targets: Sequence[Sequence[Target]]
+    ) -> bool:
+        """Let each be offered."""
+        return False
+
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         if self.refusal is None:
             self._number(indication)

@@ -16,10 +16,10 @@ from pillion_sidecar.connections import Connection
 from pillion_sidecar.history.outcome import NoHistory, Outcome, OutcomeSink
 from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
+from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.limits import IntakeGate, IntakeLimits
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
@@ -111,6 +111,12 @@ class HeldQueues:
             indication.unsettled = len(queued)
             self._take(indication, queued)
         return refusal
+
+    def offer_all(
+        self, indications: Sequence[Indication], targets: Sequence[Sequence[Target]]
+    ) -> bool:
+        """Let each be offered."""
+        return False
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         refusal = self._refusal(targets)

@@ -11,13 +11,13 @@ import msgspec
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import DeliverThrough
 from pillion_sidecar.config.schema.service import Durability
-from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.entries import EntryColumns, QueueEntry, Subscription
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.sequence import run_of
 from pillion_sidecar.delivery.settlement import Settlements
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target, Tracker
-from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place
+from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place, PlainPlace
 
 #: Seconds for which an answer is reused: a search of ten thousand queues takes a millisecond.
 ANSWER_SECONDS = 0.1
@@ -36,6 +36,7 @@ MOST_GIVEN_UP = 256
 LEAST_ROOM, ROOM_OF_SIZES = 256 << 10, 4
 Resolved: TypeAlias = tuple[Target, Subscription, DestinationQueue]
 Queued: TypeAlias = tuple[DestinationQueue, QueueEntry]
+Run: TypeAlias = tuple[DestinationQueue, EntryColumns]
 
 
 class SplitTracker:
@@ -217,7 +218,7 @@ class Admission:
         self._fullest = FullestQueues(clock=clock, queues=table.all_queues)
         self._in_memory = journal.durability is Durability.MEMORY
         #: Taken but not on disk yet, by id, in order.
-        self._staged: deque[tuple[int, list[Queued]]] = deque()
+        self._staged: deque[tuple[int, Sequence[Run]]] = deque()
         #: Held indications by id, with the entries that places are reserved for.
         self.held: dict[int, tuple[Indication, list[Queued]]] = {}
         self.closed = False
@@ -241,6 +242,68 @@ class Admission:
         if refusal is None:
             self._queue(indication, self._entries(indication, resolved))
         return refusal
+
+    def offer_all(
+        self, indications: Sequence[Indication], targets: Sequence[Sequence[Target]]
+    ) -> bool:
+        """See ``Queues``."""
+        runs: dict[DestinationQueue, EntryColumns] = {}
+        places = self._lay_out(indications, targets, runs)
+        if self.closed or len(places) < len(indications):
+            return False
+        if any(queue.free_places < len(one.indications) for queue, one in runs.items()):
+            return False
+        if not self._journal.append_all(indications, places):
+            return False
+        self._settlements.pending += sum(map(len, places))
+        for queue, one in runs.items():
+            queue.sequence.continue_from(one.number + len(one.indications))
+            if self._in_memory:
+                self._enqueue_all(queue, one)
+            else:
+                queue.stage(len(one.indications))
+        if runs and not self._in_memory:
+            self._staged.append((indications[-1].id, [*runs.items()]))
+        return True
+
+    def _lay_out(
+        self,
+        indications: Sequence[Indication],
+        targets: Sequence[Sequence[Target]],
+        runs: dict[DestinationQueue, EntryColumns],
+    ) -> list[list[PlainPlace]]:
+        """Add the entries of indications to ``runs``; return their places, up to the first that
+        needs a closer look."""
+        places: list[list[PlainPlace]] = []
+        before: Sequence[Target] | None = None
+        found: list[tuple[int, Subscription, EntryColumns]] | None = None
+        for indication, given in zip(indications, targets, strict=True):
+            if given is not before:
+                before, found = given, self._runs_of(given, runs)
+            if found is None:
+                break
+            of_one = []
+            for index, subscription, (number, queued, subscriptions) in found:
+                of_one.append((index, subscription.index, number + len(queued)))
+                queued.append(indication)
+                subscriptions.append(subscription)
+            places.append(of_one)
+        return places
+
+    def _runs_of(
+        self, targets: Sequence[Target], runs: dict[DestinationQueue, EntryColumns]
+    ) -> list[tuple[int, Subscription, EntryColumns]] | None:
+        """Return where an indication for these targets goes, with the index of each queue; None if
+        it needs a closer look."""
+        found = []
+        for _, subscription, queue in self._table.resolve(targets):
+            if subscription.repeats is not None:
+                return None
+            run = runs.get(queue)
+            if run is None:
+                run = runs[queue] = EntryColumns(queue.sequence.next_number, [], [])
+            found.append((queue.index, subscription, run))
+        return found if len(found) == len(targets) else None
 
     def offer_dead_letter(
         self, indication: Indication, target: Target, *, evicted: bool
@@ -281,17 +344,21 @@ class Admission:
         self._journal.append(indication, _places(entries), held=held)
         if entries:
             for queue, _ in entries:
-                queue.stage()
-            self._staged.append((indication.id, entries))
+                queue.stage(1)
+            runs = [
+                (queue, EntryColumns(one.number, [indication], [one.subscription]))
+                for queue, one in entries
+            ]
+            self._staged.append((indication.id, runs))
 
     def committed(self, through: int) -> None:
         """Queue all indications up to id ``through``; after the close they stay on disk."""
         staged = self._staged
         while staged and staged[0][0] <= through:
-            for queue, entry in staged.popleft()[1]:
-                queue.unstage()
+            for queue, columns in staged.popleft()[1]:
+                queue.stage(-len(columns.indications))
                 if not self.closed:
-                    self._enqueue(queue, entry)
+                    self._enqueue_all(queue, columns)
 
     # ------------------------------------------------------------------ holding (S1.5)
 
@@ -390,6 +457,17 @@ class Admission:
         indication.unsettled = len(entries)
         self._settlements.pending += len(entries)
         return entries
+
+    def _enqueue_all(self, queue: DestinationQueue, columns: EntryColumns) -> None:
+        waiting = queue.waiting.count
+        has_ended = queue.removed or any(one.end is not None for one in {*columns.subscriptions})
+        if has_ended or waiting + len(columns.indications) > queue.capacity:
+            for entry in columns.entries:
+                self._enqueue(queue, entry)
+            return
+        queue.extend_back(columns, now=self._clock.monotonic())
+        if not waiting or queue.max_in_flight > 1:
+            self._arrange(queue)
 
     def _enqueue(self, queue: DestinationQueue, entry: QueueEntry) -> None:
         if queue.removed:

@@ -5,14 +5,14 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import compress, islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
 from pillion_sidecar.config.schema.service import Durability
-from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.entries import EntryColumns, QueueEntry, Subscription
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.journal.ports import Journal
 
@@ -127,6 +127,22 @@ class CompactEntries:
         self._subscriptions.append(entry.subscription)
         self._trackers.append(entry.trackers)
 
+    def extend(
+        self,
+        *,
+        ids: Iterable[int],
+        positions: Iterable[int],
+        numbers: Iterable[int],
+        subscriptions: Iterable[int],
+        trackers: Iterable[int],
+    ) -> None:
+        """Append columns of equal length, with numbers greater than all others."""
+        self._ids.extend(ids)
+        self._positions.extend(positions)
+        self._numbers.extend(numbers)
+        self._subscriptions.extend(subscriptions)
+        self._trackers.extend(trackers)
+
     def first(self, count: int) -> list[CompactEntry]:
         end = min(self._head + count, len(self._ids))
         return [self._at(index) for index in range(self._head, end)]
@@ -211,14 +227,14 @@ class Packing:
         self._trackers = TrackerTable()
         self._trackers.follow_all(followers)
 
-    def pack(self, entry: QueueEntry) -> CompactEntry:
-        indication = entry.indication
-        return CompactEntry(
-            indication.id,
-            indication.position,
-            entry.number,
-            entry.subscription.index,
-            self._trackers.number(indication.trackers),
+    def pack(self, into: CompactEntries, entries: EntryColumns) -> None:
+        number, indications, subscriptions = entries
+        into.extend(
+            ids=[one.id for one in indications],
+            positions=[one.position for one in indications],
+            numbers=range(number, number + len(indications)),
+            subscriptions=[one.index for one in subscriptions],
+            trackers=[self._trackers.number(one.trackers) for one in indications],
         )
 
     def load(
@@ -291,13 +307,17 @@ class Backlog:
 
     # ------------------------------------------------------------------ in
 
-    def append(self, entry: QueueEntry) -> None:
-        front = self.front
-        if self.count > len(front) or len(front) >= self._limit:
-            self.back.append(self._packing.pack(entry))
+    def extend(self, entries: EntryColumns) -> None:
+        front, (number, indications, subscriptions) = self.front, entries
+        room = 0 if self.count > len(front) else max(0, self._limit - len(front))
+        if room >= len(indications):
+            front.extend(entries.entries)
         else:
-            front.append(entry)
-        self.count += 1
+            first = EntryColumns(number, indications[:room], subscriptions[:room])
+            front.extend(first.entries)
+            rest = EntryColumns(number + room, indications[room:], subscriptions[room:])
+            self._packing.pack(self.back, rest)
+        self.count += len(indications)
 
     def put_back(self, entry: QueueEntry) -> None:
         """Reinsert an entry by its number."""

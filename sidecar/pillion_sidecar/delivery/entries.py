@@ -3,6 +3,8 @@
 from collections import OrderedDict, deque
 from collections.abc import Hashable
 from enum import StrEnum
+from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
@@ -174,3 +176,15 @@ class QueueEntry(msgspec.Struct, eq=False, gc=False):
 
     def refuse(self) -> None:
         self.counted += self.refusals < MOST_REFUSALS
+
+
+class EntryColumns(NamedTuple):
+    """Entries of one queue, numbered from ``number`` on."""
+
+    number: int
+    indications: list[Indication]
+    subscriptions: list[Subscription]
+
+    @property
+    def entries(self) -> list[QueueEntry]:
+        return list(map(QueueEntry, self.indications, self.subscriptions, count(self.number)))

@@ -23,7 +23,7 @@ from pillion_sidecar.config.schema.destination import (
 )
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.backlog import Backlog, CompactEntries
-from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.entries import EntryColumns, QueueEntry, Subscription
 from pillion_sidecar.delivery.handler import Handler, Hold
 from pillion_sidecar.delivery.health import ListenerHealth, QueueStatistics, shifted
 from pillion_sidecar.delivery.relay import listener_of, protocol_of
@@ -48,10 +48,8 @@ FAILURES_OF_A_FAILING_LISTENER = 2
 
 
 class DestinationQueue:
-    """The queue of one listener destination.
-
-    Entries ``in_flight`` are in no other place; at most ``max_in_flight``.
-    """
+    """The queue of one listener destination. Entries ``in_flight`` are in no other place; at most
+    ``max_in_flight``."""
 
     #: From ``listener_of``; for a faulty destination the previous listener, which may return.
     listener_id: str = ""
@@ -189,14 +187,10 @@ class DestinationQueue:
         fits = taken + min(places, self.capacity) <= self.capacity
         return not (fits or (evicts and self.evicts_oldest(now=now)))
 
-    def stage(self) -> None:
-        """Reserve a place of an entry that has its number and is not on disk."""
-        self.reserved += 1
-        self.staged += 1
-
-    def unstage(self) -> None:
-        self.reserved -= 1
-        self.staged -= 1
+    def stage(self, places: int) -> None:
+        """Reserve places of entries that have numbers and are not on disk; negative: free them."""
+        self.reserved += places
+        self.staged += places
 
     def hold_place(self, indication: Indication) -> None:
         """Reserve a place of a member whose predecessors are missing."""
@@ -254,11 +248,16 @@ class DestinationQueue:
         """
         is_full = self.waiting.count >= self.capacity
         evicted = self.evict(entry) if is_full and self.evicts_oldest(now=now) else None
-        self.waiting.append(entry)
-        depth = self.waiting.count + len(self.in_flight)
-        self.statistics.note_depth(depth)
-        self.throughput.accept(now, is_first=depth == 1)
+        one = EntryColumns(entry.number, [entry.indication], [entry.subscription])
+        self.extend_back(one, now=now)
         return evicted
+
+    def extend_back(self, entries: EntryColumns, *, now: float) -> None:
+        """Append new entries, for which there is room."""
+        before, count = self.depth, len(entries.indications)
+        self.waiting.extend(entries)
+        self.statistics.note_depth(before + count)
+        self.throughput.accept(now, count, is_first=not before)
 
     def evict(self, newcomer: QueueEntry | None = None) -> QueueEntry | CompactEntries | None:
         """Take the oldest waiting entry, unless it is of the newcomer's indication."""

@@ -145,11 +145,8 @@ class DeliveryService:
     def _expose(self, journal: Journal) -> None:
         # Parts of ``indication.Queues`` and ``JournalOwner`` that one component implements.
         admission = self._admission
-        self.offer, self.hold, self.have_ended = (
-            admission.offer,
-            admission.hold,
-            admission.have_ended,
-        )
+        self.offer, self.offer_all = admission.offer, admission.offer_all
+        self.hold, self.have_ended = admission.hold, admission.have_ended
         self.release, self.discard_held = admission.release, admission.discard_held
         self.offer_dead_letter = admission.offer_dead_letter
         self.end_group = admission.releases.end_group

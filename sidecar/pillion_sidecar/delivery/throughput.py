@@ -59,11 +59,11 @@ class Throughput:
         #: Whether it is behind and falls further behind.
         self.is_slow = False
 
-    def accept(self, now: float, *, is_first: bool) -> None:
+    def accept(self, now: float, count: int = 1, *, is_first: bool) -> None:
         """``is_first``: the queue was empty."""
         if now >= self._ends:
             self._turn(now)
-        self.accepted += 1
+        self.accepted += count
         self.accepted_at = now
         if is_first:
             self.catch_up()

@@ -1,4 +1,4 @@
-"""JSON answers to publishers about receipts, faults and flushes."""
+"""JSON answers to publishers about their lines, receipts, faults and flushes."""
 
 import json
 from collections.abc import Mapping
@@ -13,15 +13,42 @@ from pillion_sidecar.history.faults import FaultPage
 from pillion_sidecar.history.outcome import NoteResult, Numbered
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import Unreached
+from pillion_sidecar.intake.submission import Submission
 from pillion_sidecar.reliability.identity import unscoped
 from pillion_sidecar.reliability.publishers import Instance, Publisher
 from pillion_sidecar.reliability.receipts import ReceiptView
-from pillion_sidecar.wire.submission import ReceiptAnswer
+from pillion_sidecar.wire.submission import ReceiptAnswer, SubmissionAnswer
 
 #: Characters of a text that a fault repeats.
 MAXIMUM_TEXT = 1024
 #: Discards that a callback details; the receipt details more.
 CALLBACK_DISCARDS = 1000
+
+
+def submission_answer(submission: Submission, *, unread_from: int | None) -> SubmissionAnswer:
+    """``unread_from``: the first line that was not read."""
+    counts = submission.unreached
+    return SubmissionAnswer(
+        accepted=submission.accepted,
+        duplicate=submission.duplicate,
+        refused=submission.refused,
+        redelivered=submission.redelivered or UNSET,
+        unread_from=UNSET if unread_from is None else unread_from,
+        unrouted=counts.get(Unreached.UNROUTED, UNSET),
+        ended=counts.get(Unreached.ENDED, UNSET),
+        suppressed=counts.get(Unreached.SUPPRESSED, UNSET),
+    )
+
+
+def submission_status(submission: Submission) -> int:
+    """Return 200; 207 if some were refused; 400 or 429 if all were, for one reason."""
+    if not submission.refused:
+        return 200
+    if submission.accepted or submission.duplicate:
+        return 207
+    if submission.wrong == len(submission.refused):
+        return 400
+    return 207 if submission.wrong else 429
 
 
 def add_receipt(answer: ReceiptAnswer, receipt: ReceiptView, *, limit: int | None = None) -> None:

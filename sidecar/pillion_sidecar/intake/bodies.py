@@ -261,20 +261,25 @@ class LineDecoder:
         """Submit lines, numbered from ``first``; None is one too long. Blank lines are skipped.
         Returns the number after the last line submitted: it stops early if no further refusal can
         be reported."""
-        decode, accept, refused = self._fast.decode, submission.accept, submission.refused
+        decode, add, refused = self._fast.decode, submission.add, submission.refused
         number = first
+        # Near the limit, each line must be known to be refused before the next is read.
+        is_near = len(refused) + len(lines) >= MAXIMUM_REFUSED
         for line in lines:
             try:
                 decoded = decode(line) if line else None
                 if decoded is None and line != b"":
                     decoded = self._decode_unusual(line)
                 if decoded is not None:
-                    accept(decoded, number)
+                    add(decoded, number)
             except LineError as error:
                 submission.refuse(error, number)
             number += 1
-            if len(refused) >= MAXIMUM_REFUSED:
-                break
+            if is_near:
+                submission.take()
+                if len(refused) >= MAXIMUM_REFUSED:
+                    break
+        submission.take()
         return number
 
     def _decode_unusual(self, line: bytes | None) -> Decoded | None:

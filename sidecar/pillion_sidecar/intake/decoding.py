@@ -78,6 +78,17 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
     trace: TraceContext | None = None
 
 
+def expired_field(decoded: Decoded, now: float) -> str | None:
+    """Return the field by which a line has expired, or None. After its group's expiry, which is
+    later than all ``expires``, a member belongs to none (S1.6). ``now``: since the epoch."""
+    if decoded.expires is not None and decoded.expires <= now:
+        return "expires"
+    member = decoded.member
+    if member is not None and member.expires is not None and member.expires <= now:
+        return "groupExpires"
+    return None
+
+
 def parse_expires(text: str, *, field: str = "expires") -> float:
     """Return an RFC 3339 time in seconds since the epoch. Raises :class:`LineError`."""
     if _RFC_3339.fullmatch(text) is not None:

@@ -13,8 +13,8 @@ from pillion_sidecar.history.outcome import Outcome
 from pillion_sidecar.history.taking_over import NotWritten
 from pillion_sidecar.http_errors import history_unread, refuse, unavailable
 from pillion_sidecar.intake.bodies import BodyError, BodyReader, refuse_encoding
+from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.decoding import LineError, decode_object, parse_json
-from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.wire.relay import MAXIMUM_LANGUAGES
 
 RETRY_AFTER = 1.0

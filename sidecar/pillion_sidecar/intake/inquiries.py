@@ -23,6 +23,7 @@ from pillion_sidecar.intake.answers import (
     other_history,
     other_instance,
 )
+from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.limits import IntakeLimits
 from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
@@ -31,7 +32,6 @@ from pillion_sidecar.intake.parameters import (
     parse_level,
     parse_timeout,
 )
-from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.kept_receipts import KeptReceipts, ReceiptGone
 from pillion_sidecar.reliability.publishers import Instance, Publisher, Publishers

@@ -16,6 +16,7 @@ from pillion_sidecar.indication import (
     Relayed,
     Target,
 )
+from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.decoding import (
     ENVELOPE,
     MEMBERSHIP,
@@ -31,7 +32,7 @@ from pillion_sidecar.intake.fast_path import (
     membership_of,
 )
 from pillion_sidecar.intake.parameters import UNMARKED, RelayMarks
-from pillion_sidecar.intake.submission import IntakeContext, Submission
+from pillion_sidecar.intake.submission import Submission
 from pillion_sidecar.reliability.duplicates import Original
 from pillion_sidecar.reliability.group_rules import Moment
 from pillion_sidecar.reliability.identity import relayed_digest, scoped
@@ -278,6 +279,9 @@ class RelaySubmission(Submission):
             super().refuse(error, line)
         else:
             self._refuse_for_now(self._stopped, (), line)
+
+    def add(self, decoded: Decoded, line: int) -> None:
+        self.accept(decoded, line)
 
     def accept(self, decoded: Decoded, line: int) -> None:
         """Accept a line, or note that it is a duplicate or refused."""

@@ -29,6 +29,8 @@ from pillion_sidecar.intake.answers import (
     add_receipt,
     callback_body,
     other_instance,
+    submission_answer,
+    submission_status,
 )
 from pillion_sidecar.intake.bodies import (
     EXPORT,
@@ -43,6 +45,7 @@ from pillion_sidecar.intake.bodies import (
     interrupt_body,
     refuse_encoding,
 )
+from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
 from pillion_sidecar.intake.histories import take_part
 from pillion_sidecar.intake.inquiries import Inquiries
 from pillion_sidecar.intake.limits import (
@@ -60,13 +63,7 @@ from pillion_sidecar.intake.parameters import (
     parse_parameters,
 )
 from pillion_sidecar.intake.relay import RelaySubmission
-from pillion_sidecar.intake.submission import (
-    IntakeContext,
-    IntakeObserver,
-    Submission,
-    submission_answer,
-    submission_status,
-)
+from pillion_sidecar.intake.submission import Submission
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.kept_receipts import KeptReceipts

@@ -3,41 +3,28 @@ targets or none. Identity and place in a message group are remembered afterwards
 leaves no trace. States: :mod:`pillion_sidecar.reliability.states`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from operator import attrgetter
 
-from msgspec import UNSET
-
-from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.schema.service import Acknowledgement, Durability
-from pillion_sidecar.history.taking_over import TakenHistories
-from pillion_sidecar.indication import (
-    Indication,
-    Queues,
-    Refusal,
-    Routes,
-    Target,
-    Tracker,
-    Unreached,
+from pillion_sidecar.indication import Indication, Refusal, Target, Tracker, Unreached
+from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
+from pillion_sidecar.intake.decoding import (
+    MAXIMUM_GROUP_IDLE,
+    Decoded,
+    LineError,
+    expired_field,
 )
-from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, LineError
-from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.pacing import PublisherPaces, publisher_of
-from pillion_sidecar.intake.redelivery import Redeliveries, RepeatedLines
+from pillion_sidecar.intake.redelivery import RepeatedLines
 from pillion_sidecar.pacing import Pace
-from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
+from pillion_sidecar.reliability.duplicates import IN_DELIVERY, Original
 from pillion_sidecar.reliability.group_rules import Moment
 from pillion_sidecar.reliability.identity import identity_digest, scoped, sequence_digest
-from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examined, Groups
+from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examined
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
 from pillion_sidecar.trace_context import TraceContext
-from pillion_sidecar.wire.submission import RefusedLine, SubmissionAnswer
-
-if TYPE_CHECKING:
-    # It imports OpenTelemetry, which is an extra.
-    from pillion_sidecar.telemetry.spans import Spans
+from pillion_sidecar.wire.submission import RefusedLine
 
 #: Refused lines of one request that are listed.
 MAXIMUM_REFUSED = 10_000
@@ -48,44 +35,6 @@ CLOSING_RETRY_AFTER = 1.0
 MAXIMUM_GROUP_LIFE = MAXIMUM_GROUP_IDLE + 86_400
 WRONG = 400
 FOR_NOW = 429
-
-
-class IntakeObserver(Protocol):
-    """Counts what publishers send (telemetry's metrics)."""
-
-    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None: ...
-
-
-@dataclass(slots=True)
-class IntakeContext:
-    """What intake works with. ``routes`` and ``acknowledgement`` change with the configuration,
-    ``closing`` at the end."""
-
-    clock: Clock
-    memory: DuplicateMemory
-    routes: Routes
-    queues: Queues
-    groups: Groups
-    unreached: UnreachedIndications
-    held_back: HeldBack
-    undeclared: UndeclaredClasses
-    acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
-    #: What the journal provides: ``durable`` needs Disk.
-    durability: Durability = Durability.MEMORY
-    #: Allowed prefixes of callback URLs (S1.9).
-    callbacks: tuple[str, ...] = ()
-    #: Why nothing more is accepted, including bodies being read.
-    closing: str | None = None
-    #: Keeps publishers to ``publisherRateLimit``; None: no limit.
-    paces: PublisherPaces | None = None
-    #: For requests with ``redeliver=true``.
-    redeliveries: Redeliveries | None = None
-    #: Takes the histories of ending sidecars over.
-    histories: TakenHistories | None = None
-    #: Lines that were refused for it.
-    beyond_limit: int = 0
-    #: Records requests; None: nobody asks for spans.
-    spans: "Spans | None" = None
 
 
 class Submission:
@@ -143,6 +92,8 @@ class Submission:
         # Destinations of refused lines, which later lines must not overtake, each with the one
         # whose queue was full.
         self._closed: dict[str, str] = {}
+        # Lines that wait for others, with their numbers.
+        self._added: list[tuple[Decoded, int]] = []
 
     @property
     def full(self) -> bool:
@@ -169,12 +120,113 @@ class Submission:
             RefusedLine(line=line, status=WRONG, reason=error.reason, field=error.field)
         )
 
+    def add(self, decoded: Decoded, line: int) -> None:
+        """Accept a line as :meth:`accept` does, with others or at the next :meth:`take`."""
+        if decoded.expires is None and decoded.member is None and not decoded.undeclared:
+            self._added.append((decoded, line))
+        else:
+            self.take()
+            self.accept(decoded, line)
+
+    def take(self) -> None:
+        """Accept the lines that were added."""
+        added, self._added = self._added, []
+        before, context = len(self.refused), self._context
+        if len(added) < 2 or context.paces is not None or context.closing is not None:
+            for decoded, line in added:
+                self.accept(decoded, line)
+        else:
+            self._accept_together(added)
+        refused = self.refused
+        if 0 < before < len(refused) and refused[before - 1].line > refused[before].line:
+            # Invalid lines behind them were refused first.
+            refused.sort(key=attrgetter("line"))
+
+    def _accept_together(self, added: Sequence[tuple[Decoded, int]]) -> None:
+        scope, source = self._namespace, self._source
+        digests = [_digest(decoded, decoded.source or source, scope) for decoded, _ in added]
+        begin = 0
+        for suspect in (*self._context.memory.suspects(digests), len(added)):
+            if begin < suspect:
+                self._accept_new(added[begin:suspect], digests[begin:suspect])
+            if suspect < len(added):
+                self._accept(*added[suspect], digests[suspect])
+            begin = suspect + 1
+
+    def _accept_new(
+        self, added: Sequence[tuple[Decoded, int]], digests: Sequence[bytes | None]
+    ) -> None:
+        """Accept lines that are surely no duplicates."""
+        route = self._context.routes.route
+        lines = [
+            (one, line, digest, route(one.class_name, one.instance, one.source_namespace))
+            for (one, line), digest in zip(added, digests, strict=True)
+        ]
+        # Nothing is kept of a line without target and identity.
+        kept = [one for one in lines if one[2] is not None or one[3]]
+        is_closed = self._closed or self._closed_all is not None
+        if not is_closed and self._offer_all(kept):
+            lines = [one for one in lines if one[2] is None and not one[3]]
+        for line in lines:
+            self._accept(*line)
+
+    def _offer_all(
+        self, lines: Sequence[tuple[Decoded, int, bytes | None, Sequence[Target]]]
+    ) -> bool:
+        """Return False if each must be offered alone."""
+        context, now = self._context, self._context.clock.monotonic()
+        source, scope, languages = self._source, self._namespace, self._languages
+        trackers, publisher, trace = self._trackers, self.publisher_id, self._trace
+        indications = [
+            Indication(
+                body=decoded.body,
+                class_name=decoded.class_name,
+                accepted_at=now,
+                source=decoded.source or source,
+                identifier=decoded.identifier,
+                group=decoded.group and scoped(scope, decoded.group),
+                digest=digest,
+                languages=languages,
+                trackers=trackers,
+                unsettled=len(to),
+                publisher=publisher,
+                trace=decoded.trace or trace,
+            )
+            for decoded, _, digest, to in lines
+        ]
+        targets = [line[3] for line in lines]
+        if not context.queues.offer_all(indications, targets):
+            return False
+        for follower in self._followers:
+            follower.offered_all(indications, targets, [line[1] for line in lines])
+        routed = indications
+        if not all(targets):
+            routed = [one for one in indications if one.unsettled]
+            for one in indications:
+                if one.digest is not None and not one.unsettled:
+                    context.memory.add(one.digest, now, expires_at=None, pending=False)
+                    self._note_unreached(one, ())
+        context.memory.add_all([one.digest for one in routed if one.digest is not None], now)
+        self.accepted += len(indications)
+        return True
+
     def accept(self, decoded: Decoded, line: int) -> None:
         """Accept a line, or note that it is a duplicate or refused."""
+        closing = self._context.closing
+        if closing is not None:
+            self._turn_away(closing, line)
+        else:
+            source = decoded.source or self._source
+            self._accept(decoded, line, _digest(decoded, source, self._namespace))
+
+    def _accept(
+        self,
+        decoded: Decoded,
+        line: int,
+        digest: bytes | None,
+        targets: Sequence[Target] | None = None,
+    ) -> None:
         context = self._context
-        if context.closing is not None:
-            self._turn_away(context.closing, line)
-            return
         # All conditions are judged as of this moment (S1.3).
         now = context.clock.monotonic()
         moment = None
@@ -183,7 +235,6 @@ class Submission:
             if self._is_untimely(decoded, moment, line):
                 return
         source = decoded.source or self._source
-        digest = _digest(decoded, source, self._namespace)
         group = None if decoded.group is None else scoped(self._namespace, decoded.group)
         # A usual line makes no avoidable calls from here: each costs one per cent.
         original = None if digest is None else context.memory.find(digest, now)
@@ -191,9 +242,10 @@ class Submission:
             assert digest is not None
             self._repeat(decoded, source, group, moment, line, (digest, original))
             return
-        targets = context.routes.route(
-            decoded.class_name, decoded.instance, decoded.source_namespace
-        )
+        if targets is None:
+            targets = context.routes.route(
+                decoded.class_name, decoded.instance, decoded.source_namespace
+            )
         examined = None
         if moment is not None and decoded.member is not None:
             assert group is not None
@@ -229,7 +281,7 @@ class Submission:
 
     def _is_untimely(self, decoded: Decoded, moment: Moment, line: int) -> bool:
         """Refuse a line that has expired, or whose group would last too long."""
-        expired = _expired(decoded, moment)
+        expired = expired_field(decoded, moment.wall)
         if expired is not None:
             reason = "expired before it was accepted"
             self._reject(Guard.EXPIRED, line, reason=reason, field=expired)
@@ -532,32 +584,6 @@ class Submission:
         )
 
 
-def submission_answer(submission: Submission, *, unread_from: int | None) -> SubmissionAnswer:
-    """``unread_from``: the first line that was not read."""
-    counts = submission.unreached
-    return SubmissionAnswer(
-        accepted=submission.accepted,
-        duplicate=submission.duplicate,
-        refused=submission.refused,
-        redelivered=submission.redelivered or UNSET,
-        unread_from=UNSET if unread_from is None else unread_from,
-        unrouted=counts.get(Unreached.UNROUTED, UNSET),
-        ended=counts.get(Unreached.ENDED, UNSET),
-        suppressed=counts.get(Unreached.SUPPRESSED, UNSET),
-    )
-
-
-def submission_status(submission: Submission) -> int:
-    """Return 200; 207 if some were refused; 400 or 429 if all were, for one reason."""
-    if not submission.refused:
-        return 200
-    if submission.accepted or submission.duplicate:
-        return 207
-    if submission.wrong == len(submission.refused):
-        return 400
-    return 207 if submission.wrong else 429
-
-
 def _are_relayed(targets: Sequence[Target]) -> bool:
     return all(target.relayed for target in targets)
 
@@ -569,14 +595,3 @@ def _digest(decoded: Decoded, source: str | None, namespace: str | None) -> byte
     if digest is None and decoded.member is None and decoded.sequence is not None:
         return sequence_digest(scoped(namespace, source or ""), *decoded.sequence)
     return digest
-
-
-def _expired(decoded: Decoded, moment: Moment) -> str | None:
-    """Return the field by which a line has expired, or None. After its group's expiry, which is
-    later than all ``expires``, a member belongs to none (S1.6)."""
-    if decoded.expires is not None and decoded.expires <= moment.wall:
-        return "expires"
-    member = decoded.member
-    if member is not None and member.expires is not None and member.expires <= moment.wall:
-        return "groupExpires"
-    return None

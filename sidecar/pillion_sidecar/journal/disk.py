@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from secrets import token_bytes
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from pillion_sidecar.journal.ports import (
     JournalOwner,
     OutcomeStore,
     Place,
+    PlainPlace,
     QueueState,
     Recovered,
     SubscriptionRecord,
@@ -324,6 +326,42 @@ class DiskJournal:
         if len(places) > 1:
             self._shared[indication.id] = len(places)
 
+    def append_all(
+        self, indications: Sequence[Indication], places: Sequence[Sequence[PlainPlace]]
+    ) -> bool:
+        if not indications:
+            return True
+        self._append_new_names()
+        log, offset, flags = self._log, self.offset, self._flags
+        records = []
+        live = 0
+        for number, indication, of_one in zip(
+            count(self.last_id + 1), indications, places, strict=False
+        ):
+            indication.id = number
+            at = indication.accepted_at + offset
+            record = encode_indication(indication, of_one, accepted_at=at, flags=flags)
+            indication.size = len(record)
+            records.append(record)
+            if of_one:
+                live += len(record)
+        # The size of a body counts even if it is not written.
+        size = sum(map(len, records))
+        size += sum(len(one.body) for one in indications) if flags & _BODILESS else 0
+        if self.is_over_bytes(size) or not log.has_room(size):
+            for indication in indications:
+                indication.id = indication.size = 0
+            return False
+        self.last_id += len(records)
+        has_identity = any(one.digest is not None for one in indications)
+        position = log.append_all(records, live=live, has_identity=has_identity)
+        for indication, of_one in zip(indications, places, strict=True):
+            indication.position = position
+            position += indication.size
+            if len(of_one) > 1:
+                self._shared[indication.id] = len(of_one)
+        return True
+
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
         self._write(indication, places, self._flags | _HELD)
         self._held[indication.id] = indication
@@ -332,10 +370,8 @@ class DiskJournal:
         self, indication: Indication, places: Sequence[Place], flags: int, *, origin: int = 0
     ) -> None:
         self.last_id = indication.id = self.last_id + 1
+        self._append_new_names()
         log = self._log
-        if self._naming.has_new:
-            for names in self._new_names():
-                log.append(names)
         record = encode_indication(
             indication,
             places,
@@ -348,6 +384,11 @@ class DiskJournal:
         indication.position = log.append(
             record, live=live, has_identity=indication.digest is not None
         )
+
+    def _append_new_names(self) -> None:
+        if self._naming.has_new:
+            for names in self._new_names():
+                self._log.append(names)
 
     def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
         if self._held.pop(indication.id, None) is not None:

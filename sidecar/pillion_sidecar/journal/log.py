@@ -5,7 +5,7 @@ commit record, which proves that all before it was on disk.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -150,6 +150,13 @@ class Log:
             self._call_soon(self.flush)
         return self._base | end
 
+    def append_all(self, records: Sequence[bytes], *, live: int, has_identity: bool) -> int:
+        """Take records that follow each other; return the position of the first."""
+        position = self.append(records[0], live=live, has_identity=has_identity)
+        self._parts += records[1:]
+        self.end += sum(map(len, records)) - len(records[0])
+        return position
+
     def remove_live(self, position: int, size: int) -> None:
         """The record at ``position`` is no longer pending."""
         if (segment := self.segments.get(position >> 32)) is not None:
@@ -181,6 +188,15 @@ class Log:
     def waiting(self) -> int:
         """Bytes that are not on disk yet."""
         return self.end - self._start + sum(len(one.data) for one in self._queue)
+
+    def has_room(self, size: int) -> bool:
+        """Whether records of ``size`` bytes fit, and none of them would be refused."""
+        return (
+            self.error is None
+            and not self.room.is_full
+            and self.end - self._start + size <= MAXIMUM_WAITING
+            and self.live + size <= self._bound
+        )
 
     def refusal(self, size: int) -> str | None:
         if self.error is not None:

@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
-from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, SubscriptionRecord
+from pillion_sidecar.journal.ports import (
+    JournalOwner,
+    Place,
+    PlainPlace,
+    QueueState,
+    SubscriptionRecord,
+)
 
 
 class MemoryJournal:
@@ -44,6 +50,14 @@ class MemoryJournal:
     def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
         self._last_id += 1
         indication.id = self._last_id
+
+    def append_all(
+        self, indications: Sequence[Indication], places: Sequence[Sequence[PlainPlace]]
+    ) -> bool:
+        for number, indication in enumerate(indications, self._last_id + 1):
+            indication.id = number
+        self._last_id += len(indications)
+        return True
 
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
         self.append(indication, places)

@@ -9,7 +9,7 @@ import errno
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -51,6 +51,10 @@ class Place(NamedTuple):
     #: Counts the entries of the queue and never restarts; SequenceNumber is this less the context's
     #: ``base``. ``NO_NUMBER`` while held.
     number: int
+
+
+#: The same without its names, which take as long to make as all the rest.
+PlainPlace: TypeAlias = tuple[int, int, int]
 
 
 class QueueState(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -156,6 +160,12 @@ class Journal(Protocol):
         ``held``: its id while it was held (S1.5); this record settles that one. Without places only
         its identity and group are remembered.
         """
+
+    def append_all(
+        self, indications: Sequence[Indication], places: Sequence[Sequence[PlainPlace]]
+    ) -> bool:
+        """Take indications with their places if there is room for all; return whether they were
+        taken."""
 
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
         """Take an indication that waits for its predecessors; its places have no numbers yet."""

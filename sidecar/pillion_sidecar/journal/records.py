@@ -14,6 +14,7 @@ import msgspec
 from pillion_sidecar.indication import DeadLetter, DiscardReason, GroupMember, Indication
 from pillion_sidecar.journal.ports import (
     Place,
+    PlainPlace,
     QueueState,
     RecoveredSubscription,
     SubscriptionRecord,
@@ -104,19 +105,15 @@ REASON_CODES = {
 REASONS = {code: reason for reason, code in REASON_CODES.items()}
 
 
-class PlainEnvelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
     class_name: str
     source: str | None
     identifier: str | None
     languages: tuple[str, ...] = ()
     group: str | None = None
     member: GroupMember | None = None
-
-
-class Envelope(PlainEnvelope, frozen=True, gc=False, array_like=True):
-    """With the data of a relayed, redriven or replayed indication, a dead letter, a member of a
-    group, or one with a publisher or a trace."""
-
+    # What follows is written of a relayed, redriven or replayed indication, a dead letter, a member
+    # of a group, or one with a publisher or a trace.
     #: Journal time of acceptance by the sidecar, and its ``expires`` (0.0: none). The record's own
     #: times are those of arrival here and of the end of its identity.
     relayed: tuple[float, float] | None = None
@@ -185,7 +182,8 @@ def seal(kind: int, payload: bytes, *, flags: int = 0, count: int = 0, record_id
     return crc32(checked).to_bytes(4, "little") + checked
 
 
-def _envelope_of(indication: Indication, *, accepted_at: float) -> PlainEnvelope:
+def _envelope_of(indication: Indication, *, accepted_at: float) -> tuple[object, ...]:
+    """Return the fields of the :class:`Envelope`: a struct would take as long as its encoding."""
     beside = (
         indication.class_name,
         indication.source,
@@ -198,15 +196,15 @@ def _envelope_of(indication: Indication, *, accepted_at: float) -> PlainEnvelope
     dead_letter, publisher = indication.dead_letter, indication.publisher
     plain = relayed is None and dead_letter is None and publisher is None
     if plain and not (run or redrives) and indication.trace is None:
-        return PlainEnvelope(*beside)
+        return beside
     times = None if relayed is None else (accepted_at, indication.expires or 0.0)
     replay, trace = indication.replay, indication.trace
-    return Envelope(*beside, times, run, redrives, dead_letter, replay, publisher, trace)
+    return (*beside, times, run, redrives, dead_letter, replay, publisher, trace)
 
 
 def encode_indication(
     indication: Indication,
-    places: Sequence[Place],
+    places: Sequence[PlainPlace],
     *,
     accepted_at: float,
     flags: int = 0,

@@ -2,6 +2,7 @@
 identity is added once its indication is queued, so a refusal leaves none."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol
@@ -80,20 +81,39 @@ class PackedTable:
         expiry, state, name = _CONTENT.unpack_from(bucket, position + DIGEST_SIZE)
         return expiry, state, name
 
-    def add(self, digest: bytes, expiry: int, state: int, now: int) -> None:
-        """Add a record that :meth:`find` does not know."""
-        index = hash(digest) & self._mask
-        bucket = self._buckets[index]
-        if bucket is None:
-            bucket = self._buckets[index] = bytearray()
-        elif len(bucket) >= self._full or self._first_expiry <= now:
-            self._make_room(bucket, now)
-        bucket += _RECORD.pack(digest, expiry, state, 0)
-        self.entries += 1
+    def add(self, digests: Iterable[bytes], expiry: int, state: int, now: int) -> None:
+        """Add records that :meth:`find` does not know."""
+        content = _CONTENT.pack(expiry, state, 0)
+        buckets, mask, full = self._buckets, self._mask, self._full
+        for digest in digests:
+            index = hash(digest) & mask
+            bucket = buckets[index]
+            if bucket is None:
+                bucket = buckets[index] = bytearray()
+            elif len(bucket) >= full or self._first_expiry <= now:
+                self._make_room(bucket, now)
+            bucket += digest
+            bucket += content
+            self.entries += 1
         if expiry > self.last_expiry:
             self.last_expiry = expiry
         if expiry < self._first_expiry:
             self._first_expiry = expiry
+
+    def suspects(self, digests: Sequence[bytes | None]) -> list[int]:
+        """Return the indices of those that may have a record, or repeat one before; None is new."""
+        buckets, mask = self._buckets, self._mask
+        seen: set[bytes] = set()
+        found = []
+        for index, digest in enumerate(digests):
+            if digest is None:
+                continue
+            bucket = buckets[hash(digest) & mask]
+            if digest in seen or (bucket is not None and digest in bucket):
+                found.append(index)
+            else:
+                seen.add(digest)
+        return found
 
     def restore(self, digest: bytes, expiry: int, state: int, name: int) -> None:
         """Add or replace a record of an earlier run. Nothing expires meanwhile."""
@@ -282,9 +302,25 @@ class DuplicateMemory:
                 return found
         return None
 
+    def suspects(self, digests: Sequence[bytes | None]) -> Sequence[int]:
+        """Return the indices of identities that may be known, or repeat one before; None has no
+        identity."""
+        return range(len(digests)) if self._older else self._table.suspects(digests)
+
     def add(self, digest: bytes, now: float, *, expires_at: float | None, pending: bool) -> None:
         """Add an identity that :meth:`find` does not know. ``now`` and ``expires_at`` (None: the
         window) are on ``Clock.monotonic()``; ``pending``: a target is not settled."""
+        self.add_all((digest,), now, expires_at=expires_at, pending=pending)
+
+    def add_all(
+        self,
+        digests: Iterable[bytes],
+        now: float,
+        *,
+        expires_at: float | None = None,
+        pending: bool = True,
+    ) -> None:
+        """Add identities that :meth:`find` does not know."""
         ticks = int((now - self._epoch) * TICKS_PER_SECOND)
         # Rounded up: a tick too long rather than too short.
         if expires_at is None:
@@ -293,7 +329,7 @@ class DuplicateMemory:
             expiry = max(0, int((expires_at - self._epoch) * TICKS_PER_SECOND)) + 1
         if expiry > LAST_TICK:
             expiry = LAST_TICK
-        self._table.add(digest, expiry, _PENDING if pending else _DELIVERED, ticks)
+        self._table.add(digests, expiry, _PENDING if pending else _DELIVERED, ticks)
 
     def restore(
         self,

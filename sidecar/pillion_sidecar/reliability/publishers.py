@@ -166,6 +166,17 @@ class Publisher:
         for target in targets:
             self._counts(target.destination).pending += 1
 
+    def offered_all(
+        self,
+        indications: Sequence[Indication],
+        targets: Sequence[Sequence[Target]],
+        lines: Sequence[int],
+    ) -> None:
+        self.accepted += len(indications)
+        names = Counter(target.destination for of_one in targets for target in of_one)
+        for name, places in names.items():
+            self._counts(name).pending += places
+
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
         self.accepted -= 1
         self._not_pending(targets)

@@ -42,6 +42,14 @@ class Follower(Tracker, Protocol):
 
     def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None: ...
 
+    def offered_all(
+        self,
+        indications: Sequence[Indication],
+        targets: Sequence[Sequence[Target]],
+        lines: Sequence[int],
+    ) -> None:
+        """Each was queued for all its targets; none is a member of a group."""
+
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None: ...
 
     def reduced(self, indication: Indication, targets: Sequence[Target]) -> None: ...
@@ -217,6 +225,21 @@ class Receipt:
         if targets:
             self._offered = indication
             self._offered_line, self._offered_targets = line, len(targets)
+
+    def offered_all(
+        self,
+        indications: Sequence[Indication],
+        targets: Sequence[Sequence[Target]],
+        lines: Sequence[int],
+    ) -> None:
+        if self._offered is not None:
+            self._note_offered(self._offered)
+        for indication, of_one, line in zip(indications, targets, lines, strict=True):
+            if of_one:
+                key = indication.id or -id(indication)
+                self._lines[key] = line
+                if len(of_one) != 1:
+                    self._targets[key] = len(of_one)
 
     def unreached(self, reason: Unreached) -> None:
         self.unreached_lines[reason] += 1

@@ -10,7 +10,7 @@ from pillion_sidecar.delivery.backlog import (
     CompactEntries,
     Packing,
 )
-from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.entries import EntryColumns, QueueEntry, Subscription
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.testing import FakeTime
@@ -59,7 +59,11 @@ class Row:
         self.filled = 0
         self.entries = Backlog(packing=self.packing, loaded=self._loaded)
         for number in range(count):
-            self.entries.append(self.journal.entry(number))
+            self.append(number)
+
+    def append(self, number: int) -> None:
+        entry = self.journal.entry(number)
+        self.entries.extend(EntryColumns(number, [entry.indication], [entry.subscription]))
 
     def _loaded(self) -> None:
         self.filled += 1
@@ -82,7 +86,7 @@ def test_only_the_front_is_loaded_and_what_comes_later_stays_behind_it() -> None
     row = Row(FRONT_ENTRIES + 10)
     assert row.front == list(range(FRONT_ENTRIES))
     row.take(1)
-    row.entries.append(row.journal.entry(500))
+    row.append(500)
     assert row.all == [*range(1, FRONT_ENTRIES + 10), 500]
     assert len(row.front) == FRONT_ENTRIES - 1
     assert len(row.entries) == FRONT_ENTRIES + 10
@@ -92,7 +96,7 @@ def test_without_a_journal_that_holds_bodies_all_are_loaded() -> None:
     row = Row(10 * FRONT_ENTRIES, packs=False)
     assert len(row.front) == 10 * FRONT_ENTRIES
     row.entries.keep_loaded(3)
-    row.entries.append(row.journal.entry(9999))
+    row.append(9999)
     assert len(row.front) == 10 * FRONT_ENTRIES + 1
     row.take(10 * FRONT_ENTRIES + 1)
     assert not row.journal.loads
@@ -121,7 +125,7 @@ def test_who_needs_more_at_once_has_more_loaded() -> None:
     row = Row(0)
     row.entries.keep_loaded(FRONT_ENTRIES * 2)
     for number in range(FRONT_ENTRIES * 3):
-        row.entries.append(row.journal.entry(number))
+        row.append(number)
     assert len(row.front) == FRONT_ENTRIES * 2
     # Less than what every queue has loaded is not asked for.
     row.entries.keep_loaded(1)
@@ -176,7 +180,8 @@ def test_the_first_is_known_by_its_number_before_it_is_loaded() -> None:
     assert (row.entries.first(), row.entries.first_number) == (None, None)
     back = CompactEntries()
     for number in (7, 9):
-        back.append(row.packing.pack(row.journal.entry(number)))
+        entry = row.journal.entry(number)
+        row.packing.pack(back, EntryColumns(number, [entry.indication], [entry.subscription]))
     row.entries.restore(back, attempts={9: 2})
     assert (row.entries.first(), row.entries.first_number, len(row.entries)) == (None, 7, 2)
     assert row.entries.contains(9)

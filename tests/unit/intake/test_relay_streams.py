@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pillion_cim.schema import load_schema
 from pillion_sidecar.indication import Indication, Refusal, Target
 from pillion_sidecar.intake.bodies import LineDecoder
+from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.decoding import LineError
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.relay import RelayFastPath, RelaySubmission
-from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.testing import FakeTime
