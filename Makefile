@@ -159,6 +159,11 @@ bench-against: java .venv/.spark cluster-binaries ## Compare with another commit
 	@[ -n "$(BASE)" ] || { echo "Which commit? make bench-against BASE=COMMIT" >&2; exit 1; }
 	@PYTHONPATH=tests $(PY) tests/benchmarks/against.py $(BASE) --rounds $(or $(ROUNDS),5) $(if $(SHORT),--short) $(NAMES)
 
+.PHONY: bench-peers
+bench-peers: .venv/.complete ## Compare with syslog-ng, rsyslog, NATS, arq and Celery at the same work (WRITE=1: into the manual)
+	@PYTHONPATH=tests $(PY) -m benchmarks.peers --fetch
+	@PYTHONPATH=tests $(PY) -m benchmarks.peers $(if $(EVENTS),--events $(EVENTS)) $(if $(WRITE),--write)
+
 .PHONY: bench-node
 bench-node: node-binaries ## Measure starts and a Spark job on a real node, as root on Linux (2 minutes)
 	@PYTHONPATH=tests $(PY) -m pytest -q -p pillion_testbed.node_fixtures -p cluster.story_fixtures \
