@@ -251,6 +251,8 @@ worlds = st.builds(
     suppresses=st.booleans(),
     selects=st.booleans(),
     rate=st.sampled_from([None, None, None, RateLimit(per_second=1.0, burst=5)]),
+    journal_bytes=st.just(1 << 30),
+    line_bytes=st.just(2000),
 )
 
 
