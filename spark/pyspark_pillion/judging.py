@@ -139,7 +139,7 @@ def _group(
         if not rule.is_measuring:
             of_rules.append(_level(conditions, rule, found))
         elif (measures := measures_of(conditions, rule, found)) is not None:
-            of_rules.append(F.lit(None))
+            of_rules.append(F.lit(NO_LEVEL))
             measured[rule.name] = measures.measured
             numbers[place] = tuple(range(len(columns), len(columns) + len(measures.columns)))
             columns += measures.columns
@@ -196,9 +196,7 @@ def _place(
         F.when(is_whole, F.to_json(F.array(F.lit(name), *keys))).alias(PLACE),
         F.unix_micros(_moment(conditions, rules[0].event_time)).alias(AT),
         # One text is much cheaper to bring to Python than a list.
-        F.concat(
-            *(F.coalesce(level.cast("int").cast("string"), F.lit(NO_LEVEL)) for level in of_rules)
-        ).alias(LEVELS),
+        F.concat(*of_rules).alias(LEVELS),
         F.array(*(F.make_valid_utf8(_column(text).cast("string")) for text in texts))
         .cast("array<string>")
         .alias(TEXTS),
@@ -242,9 +240,10 @@ def _unknown_columns(conditions: Conditions, rule: Rule, own: Collection[str]) -
 
 
 def _level(conditions: Conditions, rule: Rule, problems: list[str]) -> Column:
+    """Return the digit of a reading's level, or NO_LEVEL."""
     if isinstance(rule.severity, str):
         # Any reading counts: the rule watches for their absence.
-        return F.lit(CLEAR)
+        return F.lit(str(CLEAR))
     texts = {f"severity {name}": text for name, text in rule.severity.items()}
     if rule.clear is not None:
         texts["clear"] = rule.clear
@@ -255,7 +254,7 @@ def _level(conditions: Conditions, rule: Rule, problems: list[str]) -> Column:
         except ConditionError as error:
             problems.append(f"{field}: {error}")
     if problems:
-        return F.lit(None)
+        return F.lit(NO_LEVEL)
     clear = made.pop("clear", None)
     return _highest(dict(zip(rule.severity, made.values(), strict=True)), clear)
 
@@ -266,10 +265,12 @@ def _highest(held: Mapping[str, Column], clear: Column | None) -> Column:
         clear = F.lit(True)
         for one in held.values():
             clear = clear & ~one
-    found = F.when(clear, CLEAR)
-    for name in sorted(held, key=lambda name: numbers[name]):
-        found = F.when(held[name], numbers[name]).otherwise(found)
-    return found
+    # One expression without nulls: of a hundred rules Spark makes one method.
+    most, *others = sorted(held, key=lambda name: -numbers[name])
+    found = F.when(held[most], str(numbers[most]))
+    for name in others:
+        found = found.when(held[name], str(numbers[name]))
+    return found.when(clear, str(CLEAR)).otherwise(NO_LEVEL)
 
 
 def _column(name: str) -> Column:
