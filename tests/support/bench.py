@@ -72,12 +72,16 @@ sys.exit(main())
 
 def interpreter() -> str:
     """The interpreter, and how it was built: an optimised one is a tenth to a third faster."""
+    version = f"{platform.python_implementation()} {platform.python_version()}"
+    if sysconfig.get_config_var("prefix") == "/usr":
+        # Distributions optimise by their own makefiles, of which the interpreter does not know.
+        return f"{version} of the distribution"
     arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
     options = [
         f"{'with' if option in arguments else 'without'} {name}"
         for option, name in (("--enable-optimizations", "PGO"), ("--with-lto", "LTO"))
     ]
-    return f"{platform.python_implementation()} {platform.python_version()} {', '.join(options)}"
+    return f"{version} {', '.join(options)}"
 
 
 def report(*, goal: str, figure: str, met: bool | None, note: str = "") -> None:
