@@ -1,14 +1,12 @@
 """arq with Redis: one worker with the default of ten jobs at a time, one job for each event."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.peers import programs, redis_server
 from benchmarks.peers.events import Event
-from benchmarks.peers.peer import WORKERS, Place, WithLibraries
-from benchmarks.peers.processes import ProcessGroup, free_port
+from benchmarks.peers.peer import WORKERS, WithLibraries
 
 
 class ArqWorker(WithLibraries):
@@ -17,14 +15,8 @@ class ArqWorker(WithLibraries):
     def missing(self) -> str | None:
         return redis_server.missing()
 
-    def configure(self, place: Place) -> None:
-        self.processes = ProcessGroup(place.folder)
-        self._port = free_port()
-        self.address = str(self._port)
-        (place.folder / "urls.json").write_text(json.dumps(place.urls), encoding="utf-8")
-
     def start(self) -> None:
-        redis_server.start(self._port, self.processes)
+        redis_server.start(self.port, self.processes)
         settings = "arq_worker.WorkerSettings"
         environment = {"PYTHONPATH": str(WORKERS), "REDIS_PORT": self.address}
         self.processes.start([str(programs.PYTHON), "-m", "arq", settings], environment)

@@ -1,13 +1,11 @@
 """Celery with Redis: a worker with its default pool, a process for each core; a task an event."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.peers import programs, redis_server
 from benchmarks.peers.events import Event
-from benchmarks.peers.peer import WORKERS, Place, WithLibraries
-from benchmarks.peers.processes import ProcessGroup, free_port
+from benchmarks.peers.peer import WORKERS, WithLibraries
 
 
 class CeleryWorker(WithLibraries):
@@ -16,14 +14,8 @@ class CeleryWorker(WithLibraries):
     def missing(self) -> str | None:
         return redis_server.missing()
 
-    def configure(self, place: Place) -> None:
-        self.processes = ProcessGroup(place.folder)
-        self._port = free_port()
-        self.address = str(self._port)
-        (place.folder / "urls.json").write_text(json.dumps(place.urls), encoding="utf-8")
-
     def start(self) -> None:
-        redis_server.start(self._port, self.processes)
+        redis_server.start(self.port, self.processes)
         command = [str(programs.PYTHON), "-m", "celery", "--app", "celery_worker", "worker"]
         environment = {"PYTHONPATH": str(WORKERS), "REDIS_PORT": self.address}
         self.processes.start([*command, "--loglevel", "WARNING"], environment)

@@ -1,14 +1,13 @@
 """NATS JetStream: a stream on disk, and a worker with a durable consumer for each listener."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.peers import programs
 from benchmarks.peers.events import Event
-from benchmarks.peers.peer import WORKERS, Place, WithLibraries
-from benchmarks.peers.processes import ProcessGroup, free_port, wait_until_listening
+from benchmarks.peers.peer import WORKERS, WithLibraries
+from benchmarks.peers.processes import wait_until_listening
 
 
 class NatsWorker(WithLibraries):
@@ -19,18 +18,12 @@ class NatsWorker(WithLibraries):
             return "no nats-server: make receivers builds it"
         return None if programs.has_libraries() else f"no libraries: {programs.FETCH}"
 
-    def configure(self, place: Place) -> None:
-        self.processes = ProcessGroup(place.folder)
-        self._port = free_port()
-        self.address = str(self._port)
-        (place.folder / "urls.json").write_text(json.dumps(place.urls), encoding="utf-8")
-
     def start(self) -> None:
         program = programs.find("nats-server")
         assert program is not None
         place = ["-a", "127.0.0.1", "-p", self.address, "-js", "-sd", "stream"]
         self.processes.start([str(program), *place], programs.environment_of(program))
-        wait_until_listening(self._port, self.processes)
+        wait_until_listening(self.port, self.processes)
         worker = [str(programs.PYTHON), str(WORKERS / "nats_worker.py"), self.address]
         self.processes.start(worker)
 

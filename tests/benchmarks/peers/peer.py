@@ -1,5 +1,6 @@
 """What all peers have in common: four verbs, and what is said of them."""
 
+import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.peers import programs
 from benchmarks.peers.events import healthy_name, hung_name
-from benchmarks.peers.processes import ProcessGroup
+from benchmarks.peers.processes import ProcessGroup, free_port
 
 #: What is configured of each peer: seconds until an attempt is given up, and until the next one.
 TIMEOUT = 5
@@ -66,8 +67,19 @@ class Peer(ABC):
 
 
 class WithLibraries(Peer):
-    """One that is made of Python programs with libraries that the project lacks."""
+    """One that is made of Python programs with libraries that the project lacks. Its workers read
+    the listeners from ``urls.json``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = 0
 
     @property
     def publisher(self) -> tuple[str, str]:
         return type(self).__module__, str(programs.PYTHON)
+
+    def configure(self, place: Place) -> None:
+        self.processes = ProcessGroup(place.folder)
+        self.port = free_port()
+        self.address = str(self.port)
+        (place.folder / "urls.json").write_text(json.dumps(place.urls), encoding="utf-8")
