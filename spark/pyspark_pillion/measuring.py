@@ -152,7 +152,7 @@ class _Formulas:
             case Name(name):
                 return name in self._true_or_false
             case Operation(name, operands) if name in ANY_OPERANDS - CONDITIONS:
-                return next((one for one in map(self._is_condition, operands) if one), False)
+                return any(map(self._is_condition, operands))
             case Operation(name):
                 return name in CONDITIONS
 
