@@ -6,6 +6,7 @@ It runs on a thread of its own, for tests that block. Watches are handed on as t
 import asyncio
 import io
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -14,10 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import aiohttp
-from aiohttp import web
+from aiohttp import AddrInfoType, web
 from yarl import URL
+
+from pillion_testbed.rest import LOOK_INTERVAL
 
 #: Seconds that the thread is given to begin and to end.
 PATIENCE = 20.0
@@ -205,8 +209,15 @@ def api_proxy(*, upstream: str, ca: Path, certificate: Path, key: Path) -> Itera
         incoming = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         incoming.load_cert_chain(certificate, key)
         outgoing = ssl.create_default_context(cafile=ca)
+        upstream_sockets: WeakSet[socket.socket] = WeakSet()
+
+        def upstream_socket(address: AddrInfoType) -> socket.socket:
+            made = socket.socket(*address[:3])
+            upstream_sockets.add(made)
+            return made
+
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=outgoing),
+            connector=aiohttp.TCPConnector(limit=0, ssl=outgoing, socket_factory=upstream_socket),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
         ) as client:
@@ -231,6 +242,10 @@ def api_proxy(*, upstream: str, ca: Path, certificate: Path, key: Path) -> Itera
                 if connection.transport is not None:
                     connection.transport.abort()
             await runner.cleanup()
+        # A request that was cancelled says goodbye to the API server, and would outlive the loop.
+        async with asyncio.timeout(PATIENCE):
+            while any(one.fileno() != -1 for one in upstream_sockets):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(LOOK_INTERVAL)
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="api-proxy")
     thread.start()
