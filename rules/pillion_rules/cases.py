@@ -82,7 +82,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    #: ``missing``, ``unexpected``, ``differs`` or ``late``.
+    #: ``missing``, ``unexpected``, ``differs``, ``late``, or ``refused``: the rule does not fit.
     kind: str
     text: str
 

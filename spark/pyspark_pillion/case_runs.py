@@ -11,7 +11,6 @@ from pillion_rules import (
     KeyStep,
     MaintenanceWindow,
     Reading,
-    RuleError,
     RuleSet,
     Transition,
 )
@@ -48,12 +47,9 @@ def run(session: SparkSession, case: Case) -> tuple[list[Transition], int]:
     The type of a column is double if all its values are numbers, boolean if all are true or false,
     and else string. Raises RuleError if the rule does not fit the columns.
     """
-    try:
-        # Either other rules are judged too, or the case says when they are raised.
-        rule = case.rule if case.others else replace(case.rule, unless=None)
-        found = judged(_frame(session, case), [rule, *case.others])
-    except RuleError as error:
-        raise RuleError(f"case {case.name}: {one}" for one in error.problems) from None
+    # Either other rules are judged too, or the case says when they are raised.
+    rule = case.rule if case.others else replace(case.rule, unless=None)
+    found = judged(_frame(session, case), [rule, *case.others])
     ((name, group),) = found.groups.items()
     spans = [*case.maintenance, *case.unless]
     windows = [MaintenanceWindow(start=start, end=end, rule=rule.name) for start, end in spans]

@@ -114,12 +114,12 @@ def _results(cases: Sequence[Case], *, by_levels: bool) -> Iterator[_Result]:
         raise CommandError(f"cases with columns need Spark: {error.problems[0]}") from None
     try:
         for case in cases:
-            if case.has_levels:
-                yield case, run_case(case)
+            try:
+                found = None if case.has_levels else case_runs.run(session, case)
+            except RuleError as error:
+                yield case, [Difference("refused", one) for one in error.problems]
             else:
-                yield case, differences_of(case, *case_runs.run(session, case))
-    except RuleError as error:
-        raise CommandError(*_lines(error.problems)) from None
+                yield case, run_case(case) if found is None else differences_of(case, *found)
     finally:
         session.stop()
 
