@@ -57,6 +57,7 @@ from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.journal_runtime import (
     JournalFolder,
     fail,
+    give_back_memory,
     history_bytes,
     restore_groups,
     wanted_durability,
@@ -553,6 +554,7 @@ class Deliverer:
         self._work.receipts.resume(
             self._callbacks, prefixes=lambda: self._context.callbacks, render=callback_body
         )
+        give_back_memory()
 
     def _publishers(self) -> Sequence[AllowedPublisher]:
         return () if self._configuration is None else self._configuration.service.publishers
