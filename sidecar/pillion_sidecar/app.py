@@ -57,6 +57,7 @@ from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.journal_runtime import (
     JournalFolder,
     fail,
+    give_back_memory,
     history_bytes,
     restore_groups,
     wanted_durability,
@@ -544,7 +545,7 @@ class Deliverer:
         journal.attach(
             self.delivery.journal_listener(
                 groups=self._groups.snapshot,
-                identity=self._memory.ended,
+                identities=self._memory.ended,
                 failed=partial(fail, self._settings.journal),
             )
         )
@@ -553,6 +554,7 @@ class Deliverer:
         self._work.receipts.resume(
             self._callbacks, prefixes=lambda: self._context.callbacks, render=callback_body
         )
+        give_back_memory()
 
     def _publishers(self) -> Sequence[AllowedPublisher]:
         return () if self._configuration is None else self._configuration.service.publishers

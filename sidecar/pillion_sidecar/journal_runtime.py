@@ -43,9 +43,9 @@ HISTORY_SHARE = 0.1
 DEFAULT_HISTORY_BYTES = 128 << 20
 
 
-def _give_back_memory() -> None:
-    """Make the C library release free memory, if it can: reading a million records leaves about 45
-    MB."""
+def give_back_memory() -> None:
+    """Make the C library release free memory, if it can: reading a million records, and narrowing
+    their columns, leaves about 70 MB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -134,7 +134,6 @@ class JournalFolder:
             commit=journal.commit,
             is_pending=pending_in(recovered, journal_id=journal.id),
         )
-        _give_back_memory()
         return opened
 
     async def _keep_history_alone(self, folder: Path, service: IndicationService) -> None:
