@@ -42,6 +42,14 @@ class CIMDateTime:
         )
 
     @classmethod
+    def checked(cls, text: str) -> "CIMDateTime":
+        """Return the datetime of a text that is known to be one: checking takes most of the
+        time."""
+        datetime = cls.__new__(cls)
+        object.__setattr__(datetime, "text", text)
+        return datetime
+
+    @classmethod
     def from_datetime(cls, moment: datetime) -> "CIMDateTime":
         """Raises ValueError for a datetime without an offset from UTC."""
         offset = moment.utcoffset()

@@ -201,12 +201,13 @@ class Router:
         if routes.fixed is not None:
             return routes.fixed
         decoded = instance() if routes.needs_instance else CIMInstance(class_name)
-        targets = (
-            route.targeted(decoded)
-            for route in routes.candidates(decoded)
-            if route.selects_namespace(source_namespace)
-        )
-        return [target for target in targets if target is not None]
+        targets = []
+        for route in routes.candidates(decoded):
+            if not route.namespaces or route.selects_namespace(source_namespace):
+                target = route.targeted(decoded)
+                if target is not None:
+                    targets.append(target)
+        return targets
 
     def judge(self, instance: CIMInstance, source_namespace: str | None) -> list[Judgement]:
         """Return what each subscription makes of an indication. Any thread may call it."""
@@ -269,6 +270,8 @@ class _ClassRoutes:
         """Return the possible routes of an instance, in order, narrowed by look-up."""
         if not self._tables:
             return self._evaluated
+        if not self._evaluated and len(self._tables) == 1:
+            return self._tables[0].candidates(instance)
         found = list(self._evaluated)
         for table in self._tables:
             found += table.candidates(instance)

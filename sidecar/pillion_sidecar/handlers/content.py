@@ -36,9 +36,9 @@ _OPENING_BRACE = ord("{")
 _SPLICED_NAMES = frozenset(
     ("indicationfiltername", "sequencecontext", "sequencenumber", "correlatedindications")
 )
-#: A spliced name in quotes; names are case-insensitive.
+#: A spliced name in quotes; names are case-insensitive. Its first letter tells most quotes apart.
 _SPLICED = re.compile(
-    rb'"(?:indicationfiltername|sequence(?:context|number)|correlatedindications)"', re.IGNORECASE
+    rb'"[iIsScC](?i:ndicationfiltername|equence(?:context|number)|orrelatedindications)"'
 )
 _CANONICAL = re.compile(rb'\{"class": ?"[^"\\]*", ?"properties": ?\{')
 

@@ -234,7 +234,8 @@ class History:
             self.settled = self._next - 1
             if len(self._waiting) >= TOGETHER or self._waiting_bytes > self._memory_bytes:
                 self._keep_in_memory()
-            self._wake()
+            if self._waiters:
+                self._wake()
         elif self._commit is None and not self._is_due:
             self._is_due = True
             self._timers.call_later(WRITE_SECONDS, self._write_due)

@@ -151,7 +151,7 @@ class _FastClass:
         for name in self.datetimes:
             text = converted.get(name)
             if isinstance(text, str):
-                converted[name] = CIMDateTime(text)
+                converted[name] = CIMDateTime.checked(text)
         for name in self.arrays:
             items: Any = converted.get(name)
             if items is not None:

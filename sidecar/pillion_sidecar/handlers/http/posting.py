@@ -1,7 +1,6 @@
 """Handlers that send one POST for each delivery and need an answer's status only, or a little of
 its body."""
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
@@ -104,8 +103,11 @@ class PostHandler(ABC):
         later(done, DeliveryResult.FATAL_ERROR, f"{self.what} cannot express this: {error}")
 
     def prepare(self, indication: Indication, selection: Selection | None) -> None:
-        with contextlib.suppress(*UNSAYABLE):
+        try:
             self.read(indication, selection)
+        except UNSAYABLE:
+            # ``deliver`` reports it.
+            return
 
     def close(self) -> None:
         self._requests.close()
