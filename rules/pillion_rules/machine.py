@@ -240,10 +240,16 @@ class _Machine:
 
     def take(self, at: int, level: int | None, values: Mapping[str, str]) -> None:
         """Take a reading, after what is due before it."""
+        if not level and self._is_idle():
+            return
         if at > self._quiet or not self._is_more_of_it(at, level, values):
             self._fire(before=at)
             self._take(at, level, values)
             self._quiet = min(self._quiet, self._soonest(at))
+
+    def _is_idle(self) -> bool:
+        """Whether a reading without a severity changes nothing, as most are."""
+        return self.state.alert is None and self.state.waiting is None and not self._is_silent
 
     def _is_more_of_it(self, at: int, level: int | None, values: Mapping[str, str]) -> bool:
         """Take a reading that makes nothing due earlier, as most are while an alert is raised."""

@@ -9,6 +9,7 @@ when they were raised.
 """
 
 import json
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -464,12 +465,20 @@ def _rank(columns: Sequence[str], *, is_level: bool) -> _Rank:
 
 
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_decoded = json.JSONDecoder().raw_decode
+#: A reading that waits, up to its texts, which are the same for all rules; none of them measures.
+_PLAIN = re.compile(r"\[(-?\d+),(\[[\dnul,]*\]),\[[0,]*\],")
 
 
 @lru_cache(maxsize=1_000)
 def _levels_text(levels: tuple[Judged, ...]) -> str:
     """Most readings have the levels of many others."""
     return _json(levels)
+
+
+@lru_cache(maxsize=1_000)
+def _levels_of(text: str) -> tuple[Judged, ...]:
+    return tuple(json.loads(text))
 
 
 @lru_cache(maxsize=100)
@@ -499,7 +508,7 @@ def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
     (length,) = _LENGTH.unpack_from(body)
     position = _LENGTH.size + length
     text = body[_LENGTH.size : position].decode("utf-8", "surrogatepass")
-    done, of_rules, pending, *others = json.loads(text)
+    done, of_rules, pending, others = _document(text)
     measured, turns = (*others, {}, {})[:2]
     found = _KeyState(
         done, dict(_renamed(pending, of_rules, names)), measured=measured, turns=turns
@@ -515,13 +524,35 @@ def _state_of(content: bytes | None, names: Sequence[str]) -> _KeyState:
     return found
 
 
+def _document(text: str) -> tuple[int, list[str], list[tuple[int, _Waiting]], list[Any]]:
+    """The parts of a document of readings."""
+    done, end = _decoded(text, 1)
+    of_rules, end = _decoded(text, end + 1)
+    pending = []
+    end += 2
+    while text[end] != "]":
+        waiting, end = _waiting(text, end + (text[end] == ","))
+        pending.append(waiting)
+    return done, of_rules, pending, json.loads(f"[{text[end + 2 :] or ']'}")
+
+
+def _waiting(text: str, begin: int) -> tuple[tuple[int, _Waiting], int]:
+    """The inverse of :func:`_waiting_text`, and where it ends."""
+    if (found := _PLAIN.match(text, begin)) is not None:
+        texts, end = _decoded(text, found.end())
+        return (int(found[1]), _Waiting(_levels_of(found[2]), texts)), end + 1
+    (at, judged, places, texts), end = _decoded(text, begin)
+    if len(texts) > 1:
+        texts = [texts[one] for one in places]
+    return (at, _Waiting(judged, texts)), end
+
+
 def _renamed(
-    pending: Sequence[Any], of_rules: Sequence[str], names: Sequence[str]
+    pending: Sequence[tuple[int, _Waiting]], of_rules: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[int, _Waiting]]:
     """Put the levels into the order of the rules of now. A rule that is new has none."""
     places = {name: place for place, name in enumerate(of_rules)}
     chosen = [places.get(name) for name in names]
     is_same = list(of_rules) == list(names)
-    for at, judged, of_texts, texts in pending:
-        found = _Waiting(judged, [texts[one] for one in of_texts] if len(texts) > 1 else texts)
+    for at, found in pending:
         yield at, found if is_same else found.chosen(chosen)
