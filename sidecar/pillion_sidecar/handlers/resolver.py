@@ -46,6 +46,7 @@ class Resolver:
         lookup = self._lookups.get(host)
         if lookup is None:
             lookup = asyncio.create_task(self._look_up(host))
+            lookup.add_done_callback(_note)
             self._lookups[host] = lookup
         # A caller that gives up must not end the look-up for others.
         return await asyncio.shield(lookup)
@@ -77,6 +78,12 @@ class Resolver:
         if not addresses:
             raise ResolutionError(host, "has no address")
         return addresses
+
+
+def _note(lookup: asyncio.Task[tuple[str, ...]]) -> None:
+    """Have asyncio log no failure that comes after all have given up."""
+    if not lookup.cancelled():
+        lookup.exception()
 
 
 def _without_dns(host: str) -> tuple[str, ...] | None:
