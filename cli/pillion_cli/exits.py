@@ -94,10 +94,11 @@ def gc_disabled() -> Iterator[None]:
 
 
 @contextmanager
-def short_collections() -> Iterator[None]:
+def short_collections(longest: float | None = None) -> Iterator[None]:
     """Freeze what survives a full collection that took long: a process that keeps ever more objects
-    would be blocked for half a second by each. Only this context's collections count."""
-    began = 0.0
+    would be blocked for half a second by each. Only this context's collections count. ``longest``:
+    seconds without a freeze."""
+    began, limit = 0.0, LONGEST_COLLECTION if longest is None else longest
 
     def follow(phase: str, information: dict[str, int]) -> None:
         nonlocal began
@@ -107,7 +108,7 @@ def short_collections() -> Iterator[None]:
         now = time.thread_time()
         if phase == "start":
             began = now
-        elif now - began > LONGEST_COLLECTION:
+        elif now - began > limit:
             # Just after a collection, so that no garbage is frozen.
             gc.freeze()
 

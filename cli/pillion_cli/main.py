@@ -260,6 +260,10 @@ def top_parser() -> argparse.ArgumentParser:
 def load(name: str) -> Command:
     """Raises CommandError if a package is missing."""
     extra = "cli,operator" if name in ("operator", "check", "why-not") else "cli"
+    if name == "sidecar":
+        from pillion_cli.aiohttp_server import defer_client  # of no use to other commands
+
+        defer_client()
     try:
         return cast(
             Command, importlib.import_module(f"pillion_cli.commands.{name.replace('-', '_')}")

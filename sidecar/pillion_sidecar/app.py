@@ -33,7 +33,7 @@ from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
 from pillion_sidecar.diagnosis.routes import Diagnosis, add_diagnosis_routes
 from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
-from pillion_sidecar.handlers.plugin.process import warn_of_missing_programs
+from pillion_sidecar.handlers.libraries import load
 from pillion_sidecar.handlers.plugin_slots import LINK_DESCRIPTORS, MOST_LINKS, LinkSlots
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
@@ -293,7 +293,8 @@ class Deliverer:
 
     async def _load_first(self) -> None:
         if self._settings.plugins:
-            await asyncio.to_thread(warn_of_missing_programs, self._settings.plugins)
+            process = await load("pillion_sidecar.handlers.plugin.process")
+            await asyncio.to_thread(process.warn_of_missing_programs, self._settings.plugins)
         try:
             configuration = await asyncio.to_thread(self._revisions.load)
             await self._take_up(configuration)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pillion_cli.arguments import Options, whole_number
-from pillion_cli.exits import CommandError, Exit, gc_disabled
+from pillion_cli.exits import CommandError, Exit, gc_disabled, short_collections
 from pillion_cli.output import OutputError
 from pillion_cli.serving import (
     add_logging_arguments,
@@ -49,6 +49,8 @@ SERVICE = "{service}"
 #: Switch interval of the interpreter: the maximum wait of the committing thread for a busy event
 #: loop, instead of 5 ms.
 SWITCH_SECONDS = 0.0005
+#: Seconds of a full collection after which what survives it is frozen: all destinations wait.
+LONGEST_COLLECTION = 0.005
 LARGEST_DESTINATIONS = 1_000_000
 #: A plug-in's name, as in plugin://NAME.
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -365,7 +367,8 @@ def run(args: argparse.Namespace) -> int:
     output = start_logging(args)
     try:
         spans = create_spans(SystemClock())
-        asyncio.run(_serve(settings, log_records_dropped=lambda: output.dropped, spans=spans))
+        with short_collections(LONGEST_COLLECTION):
+            asyncio.run(_serve(settings, log_records_dropped=lambda: output.dropped, spans=spans))
     except StartFailed as failure:
         print(failure, file=sys.stderr)
         raise CommandError("the deliverer could not start") from failure

@@ -16,9 +16,9 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from aiohttp import EMPTY_PAYLOAD, StreamReader
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
 from pillion_sidecar.clock import Clock, Timer, Timers

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
-from aiohttp import HttpVersion11, StreamReader, hdrs, web
+from aiohttp import hdrs, web
+from aiohttp.http import HttpVersion11
+from aiohttp.streams import StreamReader
 from aiohttp.typedefs import Handler, Middleware
 
 from pillion_sidecar.auth.principal import IS_OF_GATEWAY, PRINCIPAL, Principal, Turned

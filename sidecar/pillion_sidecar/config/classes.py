@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pillion_cim.mof import MOFError, parse_mof
 from pillion_cim.schema import ClassDeclaration
 from pillion_sidecar.config.parsing import Resource
 from pillion_sidecar.config.problems import Problem
@@ -42,6 +41,9 @@ class DeclaredClasses:
             self.problems.append(self._problem("", path, named, message, remedy))
 
     def _add_mof(self, text: str, *, file: str = "") -> None:
+        # Late: only a service that declares classes in MOF needs it.
+        from pillion_cim.mof import MOFError, parse_mof
+
         try:
             declared = parse_mof(text)
         except MOFError as error:

@@ -5,10 +5,14 @@ its wait, c-ares' time-outs the look-up. c-ares caches answers by their TTL."""
 import asyncio
 import ipaddress
 from collections.abc import Sequence
-
-import aiodns
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pillion_sidecar.handlers.errors import HandlerError
+from pillion_sidecar.handlers.libraries import load
+
+if TYPE_CHECKING:
+    import aiodns
 
 # c-ares: seconds for the first try of a server (increasing), and tries.
 _TRY_SECONDS, _TRIES = 2.0, 3
@@ -29,6 +33,8 @@ class Resolver:
 
     def __init__(self, *, nameservers: Sequence[str] = ()) -> None:
         self._nameservers = list(nameservers)
+        #: aiodns, which only a name needs.
+        self._library: ModuleType | None = None
         self._dns: aiodns.DNSResolver | None = None
         self._lookups: dict[str, asyncio.Task[tuple[str, ...]]] = {}
 
@@ -40,6 +46,7 @@ class Resolver:
         lookup = self._lookups.get(host)
         if lookup is None:
             lookup = asyncio.create_task(self._look_up(host))
+            lookup.add_done_callback(_note)
             self._lookups[host] = lookup
         # A caller that gives up must not end the look-up for others.
         return await asyncio.shield(lookup)
@@ -54,14 +61,16 @@ class Resolver:
             await dns.close()
 
     async def _look_up(self, host: str) -> tuple[str, ...]:
-        if self._dns is None:
-            self._dns = aiodns.DNSResolver(
-                nameservers=self._nameservers or None, timeout=_TRY_SECONDS, tries=_TRIES
-            )
         try:
-            found = await self._dns.getaddrinfo(host)
-        except aiodns.error.DNSError as error:
-            raise ResolutionError(host, f"cannot be resolved: {error.args[-1]}") from None
+            aiodns = self._library = self._library or await load("aiodns")
+            if self._dns is None:
+                self._dns = aiodns.DNSResolver(
+                    nameservers=self._nameservers or None, timeout=_TRY_SECONDS, tries=_TRIES
+                )
+            try:
+                found = await self._dns.getaddrinfo(host)
+            except aiodns.error.DNSError as error:
+                raise ResolutionError(host, f"cannot be resolved: {error.args[-1]}") from None
         finally:
             self._lookups.pop(host, None)
         # One node for each socket type; the order is c-ares' (RFC 6724).
@@ -69,6 +78,12 @@ class Resolver:
         if not addresses:
             raise ResolutionError(host, "has no address")
         return addresses
+
+
+def _note(lookup: asyncio.Task[tuple[str, ...]]) -> None:
+    """Have asyncio log no failure that comes after all have given up."""
+    if not lookup.cancelled():
+        lookup.exception()
 
 
 def _without_dns(host: str) -> tuple[str, ...] | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -73,6 +74,22 @@ async def test_who_gives_up_does_not_end_the_look_up_for_others() -> None:
         await asyncio.sleep(0)
         impatient.cancel()
         assert await patient == ("192.0.2.1",)
+
+
+async def test_a_look_up_that_fails_after_all_have_given_up_is_not_logged() -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with name_server("192.0.2.1") as (server, where), resolving(where) as resolver:
+        server.exists = False
+        impatient = asyncio.create_task(resolver.resolve("listener.example"))
+        await asyncio.sleep(0)
+        lookups = list(resolver._lookups.values())
+        impatient.cancel()
+        await asyncio.wait([impatient, *lookups])
+        assert lookups
+        del impatient, lookups
+        gc.collect()
+    assert told == []
 
 
 async def test_a_silent_name_server_costs_an_attempt_its_deadline_and_no_more(

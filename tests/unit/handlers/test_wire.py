@@ -1,6 +1,7 @@
 """A wire told anything at all: it ends in one outcome, within its bounds, and never otherwise."""
 
 import asyncio
+import gc
 import ssl
 from typing import Any, cast
 
@@ -265,3 +266,14 @@ def test_a_transport_that_the_listener_closed_is_not_closed_again() -> None:
     wire.connection_lost(None)
     assert len(owner.losses) == 1
     assert transport.closed
+
+
+def test_an_ended_connection_needs_no_collector() -> None:
+    wire = HTTPWire(Owner(), buffer=memoryview(bytearray(64)))
+    wire.connection_made(cast(asyncio.Transport, FakeTransport()))
+    wire.give_up("timed out")
+    wire.connection_lost(None)
+    gc.collect()
+    before = len([one for one in gc.get_objects() if isinstance(one, HTTPWire)])
+    del wire
+    assert len([one for one in gc.get_objects() if isinstance(one, HTTPWire)]) == before - 1

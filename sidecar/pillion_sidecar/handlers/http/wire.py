@@ -29,6 +29,10 @@ class _VersionError(HandlerError):
     2.3). Raised in a callback to stop the parser, which accepts 0.9 and 2.0."""
 
 
+#: Of a wire that is not open.
+_NO_PARSER = httptools.HttpResponseParser(object())
+
+
 class HTTPWire(RequestWire, asyncio.BufferedProtocol):
     """One HTTP/1.1 connection, one request at a time. All wires of a loop may share ``buffer``,
     which is unused once ``buffer_updated`` returns."""
@@ -43,7 +47,7 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
         super().__init__(owner)
         self._reading = reading
         self._buffer = buffer
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser = _NO_PARSER
         #: The last complete answer that kept the connection: bytes, status, headers, body. Most
         #: listeners repeat it, and equal bytes mean an equal answer.
         self._known: tuple[bytes, int, Headers, bytes] = (b"", 0, (), b"")
@@ -79,6 +83,15 @@ class HTTPWire(RequestWire, asyncio.BufferedProtocol):
         self._answered(keep=False)
 
     # asyncio.BufferedProtocol.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # The two refer to each other, and only the collector would free them.
+        self._parser = _NO_PARSER
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
