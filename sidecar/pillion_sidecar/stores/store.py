@@ -1,0 +1,353 @@
+"""The copies that a store keeps on disk, one folder for each session.
+
+A folder has the journal's own segments, so that a start on it is a start on the journal, and one
+file that says which epochs the copy knows. Nothing is told before it is on disk.
+
+After a crash a copy ends before the first unsound record of its last segment: all that was told is
+before that, and the writer sends the rest again.
+"""
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from pillion_sidecar.journal.files import Files, SystemFiles
+from pillion_sidecar.journal.repair import write_whole
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    MAXIMUM_NUMBER,
+    UNSOUND,
+    read_header,
+    segment_name,
+    segment_numbers,
+    segment_of,
+    walk,
+)
+from pillion_sidecar.stores import copies
+from pillion_sidecar.stores.copies import (
+    NO_EPOCH,
+    ConflictError,
+    Copy,
+    Epoch,
+    Extent,
+    Piece,
+    StoreError,
+)
+
+EPOCHS_NAME = "epochs.json"
+#: The id of a journal, in hexadecimal.
+_SESSION = re.compile(r"[0-9a-f]{32}")
+
+
+class MalformedError(StoreError):
+    """The request is none that a writer sends."""
+
+
+class UnknownError(StoreError):
+    """There is no copy of the session."""
+
+
+class QuotaError(StoreError):
+    """The store may not keep more."""
+
+
+class BrokenError(StoreError):
+    """The copy cannot be used until somebody has seen to the disk."""
+
+
+class Folders(Protocol):
+    """The folders of the sessions. Every call blocks and may raise OSError."""
+
+    def names(self) -> list[str]: ...
+
+    def create(self, name: str) -> None:
+        """Create a folder, unless it is there; on disk when this returns."""
+
+    def open(self, name: str) -> Files: ...
+
+
+class SystemFolders:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        with os.scandir(self._folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+    def create(self, name: str) -> None:
+        (self._folder / name).mkdir(mode=0o700, exist_ok=True)
+        SystemFiles(self._folder).sync_folder()
+
+    def open(self, name: str) -> Files:
+        return SystemFiles(self._folder / name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    #: Of all copies together.
+    maximum_bytes: int
+    maximum_sessions: int
+
+
+class _Epochs(msgspec.Struct, frozen=True, kw_only=True):
+    promised: tuple[int, str]
+    written: tuple[int, str]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Epochs).decode
+
+
+class Store:
+    """The copies of one namespace. Blocks; for one thread, which alone changes the folders.
+
+    All calls raise StoreError, which changes nothing, and OSError.
+    """
+
+    def __init__(self, folders: Folders, limits: StoreLimits) -> None:
+        """Blocks; may raise OSError. The caller holds the lock of the folders."""
+        self._folders = folders
+        self._limits = limits
+        #: Bytes by session.
+        self._sizes = {
+            name: _size(folders.open(name))
+            for name in folders.names()
+            if _SESSION.fullmatch(name) is not None
+        }
+        self._total = sum(self._sizes.values())
+        self._loaded: dict[str, _StoredCopy] = {}
+
+    def claim(self, session: str, epoch: Epoch) -> Copy:
+        """Fence the session's writers of lower epochs; begin the session if there is none."""
+        if _SESSION.fullmatch(session) is None:
+            raise MalformedError("a session is the id of a journal: 32 hexadecimal digits")
+        if session not in self._sizes:
+            if len(self._sizes) >= self._limits.maximum_sessions:
+                raise QuotaError(
+                    f"the store keeps {len(self._sizes)} sessions, and may keep no more"
+                )
+            self._folders.create(session)
+            self._sizes[session] = 0
+        return self._copy(session).claim(epoch)
+
+    def cut(self, session: str, epoch: Epoch, position: int) -> Copy:
+        """Cut off what is not in the base of the epoch's log."""
+        stored = self._copy(session)
+        copy = stored.cut(epoch, position)
+        self._measure(session, copy)
+        return copy
+
+    def append(self, session: str, epoch: Epoch, piece: Piece, data: bytes, *, base: int) -> Copy:
+        """Take whole records that follow the copy; see :func:`copies.append`."""
+        stored = self._copy(session)
+        _check_records(session, piece, data)
+        if self._total + len(data) > self._limits.maximum_bytes:
+            raise QuotaError(
+                f"the copies take {self._total} bytes, and {len(data)} more would exceed"
+                f" {self._limits.maximum_bytes}"
+            )
+        copy = stored.append(epoch, piece, data, base=base)
+        self._measure(session, copy)
+        return copy
+
+    def read(self, session: str, position: int, size: int) -> bytes:
+        """Return at most ``size`` bytes of one segment; fewer only at its end."""
+        return self._copy(session).read(position, size)
+
+    def _copy(self, session: str) -> "_StoredCopy":
+        if session not in self._sizes:
+            raise UnknownError("there is no copy of this session; claim it first")
+        stored = self._loaded.get(session)
+        if stored is None:
+            stored = self._loaded[session] = _StoredCopy(session, self._folders.open(session))
+        return stored
+
+    def _measure(self, session: str, copy: Copy) -> None:
+        size = sum(extent.size for extent in copy.extents)
+        self._total += size - self._sizes[session]
+        self._sizes[session] = size
+
+
+class _StoredCopy:
+    """A copy and its folder."""
+
+    __slots__ = ("_copy", "_files", "_is_broken", "_is_clean", "_session")
+
+    def __init__(self, session: str, files: Files) -> None:
+        """Blocks; raises BrokenError and OSError."""
+        self._session = session
+        self._files = files
+        self._copy = _load(files, session)
+        #: Whether the files have nothing beyond the copy.
+        self._is_clean = False
+        self._is_broken = False
+
+    def claim(self, epoch: Epoch) -> Copy:
+        return self._note(copies.claim(self._usable(), epoch))
+
+    def cut(self, epoch: Epoch, position: int) -> Copy:
+        changed = copies.cut(self._usable(), epoch, position)
+        if changed != self._copy:
+            self._copy = changed
+            self._is_clean = False
+        self._clean()
+        return changed
+
+    def append(self, epoch: Epoch, piece: Piece, data: bytes, *, base: int) -> Copy:
+        changed = copies.append(self._usable(), epoch, piece, base=base)
+        if piece.after < self._copy.end:
+            if self.read(piece.position, piece.size) != data:
+                raise ConflictError(f"the copy has other bytes at {piece.position:x}")
+        elif data:
+            self._clean()
+            try:
+                self._write(piece, data)
+            except OSError:
+                self._is_clean = False
+                # After a failed sync, what was read back might not be on the disk.
+                with suppress(OSError):
+                    self._clean()
+                self._is_broken = not self._is_clean
+                raise
+        self._copy = Copy(
+            promised=self._copy.promised, written=self._copy.written, extents=changed.extents
+        )
+        return self._note(changed)
+
+    def read(self, position: int, size: int) -> bytes:
+        number, offset = segment_of(position)
+        for extent in self._copy.extents:
+            if extent.number == number and offset < extent.size:
+                file = self._files.open(segment_name(number))
+                try:
+                    return file.read(offset, min(size, extent.size - offset))
+                finally:
+                    file.close()
+        return b""
+
+    def _usable(self) -> Copy:
+        if self._is_broken:
+            raise BrokenError("the disk refuses the copy; see to the disk and restart the store")
+        return self._copy
+
+    def _note(self, copy: Copy) -> Copy:
+        """Keep the epochs on disk."""
+        if (copy.promised, copy.written) != (self._copy.promised, self._copy.written):
+            epochs = _Epochs(promised=copy.promised, written=copy.written)
+            write_whole(self._files, EPOCHS_NAME, _encode(epochs))
+            self._copy = copy
+        return copy
+
+    def _write(self, piece: Piece, data: bytes) -> None:
+        number, offset = segment_of(piece.position)
+        name = segment_name(number)
+        file = self._files.open(name, writable=True) if offset else self._files.create(name)
+        try:
+            file.write_through(offset, data)
+        finally:
+            file.close()
+        if not offset:
+            self._files.sync_folder()
+
+    def _clean(self) -> None:
+        """Remove what is in the files beyond the copy."""
+        if self._is_clean:
+            return
+        extents = self._copy.extents
+        last = extents[-1] if extents else Extent(-1, 0.0, 0)
+        surplus = [one for one in segment_numbers(self._files.names()) if one > last.number]
+        for number in reversed(surplus):
+            self._files.remove(segment_name(number))
+        # Before the rest: a segment that is cut must be the last.
+        self._files.sync_folder()
+        if extents:
+            file = self._files.open(segment_name(last.number), writable=True)
+            try:
+                file.truncate(last.size)
+                file.sync()
+            finally:
+                file.close()
+        self._is_clean = True
+
+
+def _size(files: Files) -> int:
+    return sum(files.size(segment_name(one)) for one in segment_numbers(files.names()))
+
+
+def _load(files: Files, session: str) -> Copy:
+    names = files.names()
+    promised, written = NO_EPOCH, NO_EPOCH
+    if EPOCHS_NAME in names:
+        try:
+            epochs = _decode(_read(files, EPOCHS_NAME))
+        except msgspec.MsgspecError as error:
+            raise BrokenError(
+                f"{EPOCHS_NAME} of session {session} cannot be read: {error}; see to the disk and"
+                " move the session's folder away"
+            ) from error
+        promised, written = Epoch(*epochs.promised), Epoch(*epochs.written)
+    extents: list[Extent] = []
+    for number in segment_numbers(names):
+        name = segment_name(number)
+        header = read_header(_read(files, name, HEADER_SIZE))
+        if header is None or header.number != number or header.journal_id.hex() != session:
+            break
+        extents.append(Extent(number, header.created, files.size(name)))
+    if extents:
+        extents.append(_load_last(files, extents.pop()))
+    return Copy(promised=promised, written=written, extents=tuple(extents))
+
+
+def _load_last(files: Files, extent: Extent) -> Extent:
+    """Return what a crash has left of the last segment; on disk when this returns."""
+    name = segment_name(extent.number)
+    # What a killed process wrote may be in memory alone.
+    file = files.open(name, writable=True)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    files.sync_folder()
+    return extent._replace(size=_sound_end(_read(files, name)))
+
+
+def _sound_end(data: bytes, begin: int = HEADER_SIZE) -> int:
+    for at, kind, *_ in walk(data, begin, len(data)):
+        if kind == UNSOUND:
+            return at
+    return len(data)
+
+
+def _read(files: Files, name: str, size: int | None = None) -> bytes:
+    file = files.open(name)
+    try:
+        return file.read(0, files.size(name) if size is None else size)
+    finally:
+        file.close()
+
+
+def _check_records(session: str, piece: Piece, data: bytes) -> None:
+    number, offset = segment_of(piece.position)
+    last = offset + piece.size - 1
+    if not 0 <= number < MAXIMUM_NUMBER or not 0 <= last < MAXIMUM_NUMBER:
+        raise MalformedError(f"there is no position {piece.position:x}")
+    if len(data) != piece.size:
+        raise MalformedError(f"the request has {len(data)} bytes and names {piece.size}")
+    begin = 0
+    if not offset:
+        header = read_header(data)
+        if header is None or header.number != number or header.created != piece.created:
+            raise MalformedError(f"the bytes do not begin segment {number:x}")
+        if header.journal_id.hex() != session:
+            raise MalformedError(f"the bytes are of journal {header.journal_id.hex()}")
+        begin = HEADER_SIZE
+    end = _sound_end(data, begin)
+    if end < len(data):
+        raise MalformedError(
+            f"{len(data) - end} bytes from {piece.position + end:x} on are no sound records"
+        )
