@@ -44,7 +44,7 @@ UNNEEDED = {
     "pillion_sidecar.telemetry.spans",
 }
 #: Modules of our own: a new one that only some configurations need is loaded by these.
-MOST_MODULES = 265
+MOST_MODULES = 270
 
 #: Runs a deliverer until it is ready.
 RUN = """
