@@ -48,6 +48,8 @@ def test_what_is_cut_is_a_beginning_and_pieces_lead_back_to_the_whole(at: int) -
         # Cut off in the log, and gone on there with another segment.
         ((LOG[0], Extent(2, 2.0, 80), Extent(3, 9.0, 10)), end_of(LOG[:2])),
         ((*LOG, Extent(5, 9.0, 10)), end_of(LOG)),
+        # A part is missing in the middle.
+        ((LOG[0], Extent(2, 2.0, 40), LOG[2]), position_of(2, 40)),
     ],
 )
 def test_another_writers_segments_are_not_in_the_log(extents: tuple[Extent, ...], end: int) -> None:
