@@ -179,6 +179,14 @@ async def test_nothing_overtakes_a_line_that_was_refused_for_the_same_destinatio
         assert door.queues.identifiers == ["c"]
 
 
+async def test_a_line_behind_a_refused_one_is_told_the_same_reason() -> None:
+    async with Door().open() as door:
+        full = Refusal(1.0, "the journal is nearly full, and destination siem holds most", "siem")
+        door.context.queues.offer = lambda *_: full  # type: ignore[method-assign]
+        _, document, _ = await door.post(lines(alert("a"), alert("b")))
+        assert [one["reason"] for one in document["refused"]] == [full.reason] * 2
+
+
 async def test_a_refused_line_leaves_no_identity_behind() -> None:
     async with Door().open() as door:
         door.queues.full.add("siem")
