@@ -575,7 +575,9 @@ async def test_too_many_requests_at_a_time_are_turned_away_and_nobody_else() -> 
         assert (await door.post(lines(alert("b"))))[0] == 200
 
 
-async def test_a_client_that_goes_away_leaves_whole_lines_only() -> None:
+async def test_a_client_that_goes_away_leaves_whole_lines_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with Door().open() as door:
         _, writer = await asyncio.open_connection("127.0.0.1", door.port)
         whole = lines(alert("a"))
@@ -588,6 +590,8 @@ async def test_a_client_that_goes_away_leaves_whole_lines_only() -> None:
         await writer.wait_closed()
         assert (await door.post(lines(alert("c"))))[0] == 200
         assert door.queues.identifiers == ["a", "c"]
+    # That is no fault of this process.
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 # ---------------------------------------------------------------------- what is known
