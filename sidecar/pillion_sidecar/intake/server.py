@@ -237,6 +237,11 @@ class _Intake:
                 return answered if isinstance(answered, web.StreamResponse) else await answered
             except ParameterError as error:
                 return refuse(400, str(error))
+            except ConnectionError:
+                if request.transport is not None:
+                    raise
+                # The client has gone: nobody reads this, and aiohttp logs no error.
+                return refuse(400, "the connection ended within the body")
             finally:
                 slot.release()
 

@@ -89,9 +89,8 @@ class Submission:
         self._beyond = 0
         # The least refused sequence of each ordered group: what follows would be out of order.
         self._closed_groups: dict[tuple[str | None, str], int] = {}
-        # Destinations of refused lines, which later lines must not overtake, each with the one
-        # whose queue was full.
-        self._closed: dict[str, str] = {}
+        # Destinations of refused lines, which later lines must not overtake, with the refusal.
+        self._closed: dict[str, Refusal] = {}
         # Lines that wait for others, with their numbers.
         self._added: list[tuple[Decoded, int]] = []
 
@@ -555,9 +554,9 @@ class Submission:
         if self._closed_all is not None:
             return self._closed_all
         for target in targets:
-            full = self._closed.get(target.destination)
-            if full is not None:
-                return Refusal(0.0, f"the queue of destination {full} is full", full)
+            refusal = self._closed.get(target.destination)
+            if refusal is not None:
+                return refusal
         return None
 
     def _close_group(self, indication: Indication) -> None:
@@ -571,7 +570,7 @@ class Submission:
 
     def _refuse_for_now(self, refusal: Refusal, targets: Sequence[Target], line: int) -> None:
         for target in targets:
-            self._closed.setdefault(target.destination, refusal.destination or target.destination)
+            self._closed.setdefault(target.destination, refusal)
         self.retry_after = max(self.retry_after, refusal.retry_after)
         self._context.held_back.note(refusal.reason)
         self.refused.append(

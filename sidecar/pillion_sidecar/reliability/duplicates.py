@@ -533,7 +533,8 @@ class DuplicateMemory:
 
 
 def _window_ticks(seconds: float) -> int:
-    return math.ceil(seconds * TICKS_PER_SECOND) + 1
+    # Rounding up would remember an identity for which there is no window.
+    return math.ceil(seconds * TICKS_PER_SECOND) + 1 if seconds else 0
 
 
 def _discarded(reason: DiscardReason, how: int) -> int:

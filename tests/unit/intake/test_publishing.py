@@ -179,6 +179,14 @@ async def test_nothing_overtakes_a_line_that_was_refused_for_the_same_destinatio
         assert door.queues.identifiers == ["c"]
 
 
+async def test_a_line_behind_a_refused_one_is_told_the_same_reason() -> None:
+    async with Door().open() as door:
+        full = Refusal(1.0, "the journal is nearly full, and destination siem holds most", "siem")
+        door.context.queues.offer = lambda *_: full  # type: ignore[method-assign]
+        _, document, _ = await door.post(lines(alert("a"), alert("b")))
+        assert [one["reason"] for one in document["refused"]] == [full.reason] * 2
+
+
 async def test_a_refused_line_leaves_no_identity_behind() -> None:
     async with Door().open() as door:
         door.queues.full.add("siem")
@@ -567,7 +575,9 @@ async def test_too_many_requests_at_a_time_are_turned_away_and_nobody_else() -> 
         assert (await door.post(lines(alert("b"))))[0] == 200
 
 
-async def test_a_client_that_goes_away_leaves_whole_lines_only() -> None:
+async def test_a_client_that_goes_away_leaves_whole_lines_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with Door().open() as door:
         _, writer = await asyncio.open_connection("127.0.0.1", door.port)
         whole = lines(alert("a"))
@@ -580,6 +590,8 @@ async def test_a_client_that_goes_away_leaves_whole_lines_only() -> None:
         await writer.wait_closed()
         assert (await door.post(lines(alert("c"))))[0] == 200
         assert door.queues.identifiers == ["a", "c"]
+    # That is no fault of this process.
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 # ---------------------------------------------------------------------- what is known

@@ -57,6 +57,14 @@ def test_an_identity_is_known_just_inside_the_window_and_not_just_beyond(
     assert memory.find(digest("a")) is None
 
 
+def test_without_a_window_only_an_identity_with_expires_is_remembered(fake_time: FakeTime) -> None:
+    memory = make(fake_time, window=0)
+    remember(memory, fake_time, "a")
+    remember(memory, fake_time, "b", expires_in=10)
+    assert memory.find(digest("a")) is None
+    assert memory.find(digest("b")) is not None
+
+
 @pytest.mark.parametrize("seconds", [10, 100_000])
 def test_expires_counts_instead_of_the_window(fake_time: FakeTime, seconds: float) -> None:
     memory = make(fake_time, window=3600)
