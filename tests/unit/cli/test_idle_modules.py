@@ -16,7 +16,6 @@ PACKAGES = {
     "idna",
     "msgspec",
     "multidict",
-    "prometheus_client",
     "propcache",
     "typing_extensions",
     "yaml",
