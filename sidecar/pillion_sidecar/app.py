@@ -50,7 +50,6 @@ from pillion_sidecar.intake.limits import MOST_BODY_BYTES, MOST_WAITING, IntakeG
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.pacing import paced_publishers
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
@@ -82,6 +81,7 @@ from pillion_sidecar.telemetry.metrics import Metrics
 from pillion_sidecar.telemetry.server import telemetry_app
 
 if TYPE_CHECKING:
+    from pillion_sidecar.journal.disk import DiskJournal
     from pillion_sidecar.telemetry.spans import Spans
 
 #: Bytes of a request's head at the telemetry listener, which is open to the network.

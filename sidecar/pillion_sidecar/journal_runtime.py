@@ -1,12 +1,11 @@
 """The deliverer's journal at run time: its choice, folder, threads and owner."""
 
 import asyncio
-import ctypes
 import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.durability import assumed_durability
@@ -18,19 +17,15 @@ from pillion_sidecar.history.files import HistoryFiles
 from pillion_sidecar.history.outcome import Outcome
 from pillion_sidecar.history.pending import pending_in
 from pillion_sidecar.history.recorder import History
-from pillion_sidecar.journal.disk import (
-    CommitObserver,
-    DiskJournal,
-    JournalStatistics,
-    open_journal,
-)
 from pillion_sidecar.journal.files import FolderLock, SystemFiles, open_folder
 from pillion_sidecar.journal.limits import MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import IdentitySink, Recovered
-from pillion_sidecar.journal.segments import segment_numbers
 from pillion_sidecar.journal.workers import ThreadWorker
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.supervision import PartFailed
+
+if TYPE_CHECKING:
+    from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, JournalStatistics
 
 logger = logging.getLogger("pillion.journal")
 
@@ -46,6 +41,8 @@ DEFAULT_HISTORY_BYTES = 128 << 20
 def give_back_memory() -> None:
     """Make the C library release free memory, if it can: reading a million records, and narrowing
     their columns, leaves about 70 MB."""
+    import ctypes  # of no use without a journal
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -63,7 +60,7 @@ class JournalFolder:
         timers: Timers,
         identities: IdentitySink,
         history: History,
-        observer: CommitObserver | None = None,
+        observer: "CommitObserver | None" = None,
     ) -> None:
         """``folder``: None without one. ``history`` gets files in the folder once it is opened."""
         self._folder = folder
@@ -81,7 +78,7 @@ class JournalFolder:
 
     async def open(
         self, service: IndicationService, *, identity_seconds: float
-    ) -> tuple[DiskJournal, Recovered] | None:
+    ) -> "tuple[DiskJournal, Recovered] | None":
         """Lock, repair and recover the folder; None for durability ``Memory``.
 
         ``identity_seconds``: memory of an identity without ``expires``.
@@ -105,7 +102,10 @@ class JournalFolder:
 
     async def _open(
         self, folder: Path, settings: JournalSettings, service: IndicationService
-    ) -> tuple[DiskJournal, Recovered]:
+    ) -> "tuple[DiskJournal, Recovered]":
+        # Late: a deliverer without a journal has no use for it.
+        from pillion_sidecar.journal.disk import open_journal
+
         loop = asyncio.get_running_loop()
         self._lock = await asyncio.to_thread(open_folder, folder)
         committing, reading = (
@@ -182,7 +182,7 @@ class JournalFolder:
         return self._journal.id if self._journal is not None and is_kept else None
 
     @property
-    def statistics(self) -> JournalStatistics | None:
+    def statistics(self) -> "JournalStatistics | None":
         """None without a journal on disk."""
         return None if self._journal is None else self._journal.statistics
 
@@ -306,6 +306,8 @@ def _warn_of_unused_journal(folder: Path | None) -> None:
     there."""
     if folder is None or not folder.is_dir():
         return
+    from pillion_sidecar.journal.segments import segment_numbers
+
     if segment_numbers(SystemFiles(folder).names()):
         logger.warning(
             "the journal in %s is left alone, since durability is Memory; what is pending in it is"

@@ -20,7 +20,7 @@ from support.bench import report, resource, sidecar, write_resources
 
 INDICATIONS, BATCH = 100_000, 1_000
 BODY_BYTES = 500
-IDLE_GOAL, PENDING_GOAL = 48.0, 100.0
+IDLE_GOAL, PENDING_GOAL = 44.0, 100.0
 ROUNDS = 3
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pillion_sidecar.config import rendered
@@ -14,7 +15,6 @@ from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.transport.target import parse_network_target, parse_target
 from pillion_sidecar.history.recorder import History
-from pillion_sidecar.journal.disk import JournalStatistics
 from pillion_sidecar.protocols import PROTOCOLS, Protocol, Scheme
 from pillion_sidecar.wire.diagnosis import (
     MOST_BYTES,
@@ -24,6 +24,9 @@ from pillion_sidecar.wire.diagnosis import (
     HistoryStatus,
     JournalStatus,
 )
+
+if TYPE_CHECKING:
+    from pillion_sidecar.journal.disk import JournalStatistics
 
 #: Default and maximum endpoints in one answer.
 DEFAULT_ENDPOINTS = 500
@@ -41,7 +44,7 @@ def is_rendered(resources: Path) -> bool:
         return False
 
 
-def journal_status(folder: Path, statistics: JournalStatistics) -> JournalStatus:
+def journal_status(folder: Path, statistics: "JournalStatistics") -> JournalStatus:
     """Blocks."""
     try:
         volume = os.statvfs(folder)
@@ -69,7 +72,7 @@ def deliverer_status(
     configuration: Configuration | None,
     problem: Exception | None,
     resources: Path,
-    journal: tuple[Path, JournalStatistics] | None,
+    journal: "tuple[Path, JournalStatistics] | None",
     history: HistoryStatus,
     durability: str,
     pending: int,

@@ -5,7 +5,6 @@ Each write comes before the commit that settles its outcomes, by the same thread
 at the start.
 """
 
-import ctypes
 import fcntl
 import os
 import re
@@ -490,6 +489,8 @@ _Fallocate = Callable[[int, int, int, int], int]
 
 
 def _find_fallocate() -> _Fallocate | None:
+    import ctypes  # of no use without a folder
+
     fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is not None:
         fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
@@ -501,6 +502,8 @@ def _allocate(fallocate: _Fallocate | None, descriptor: int, size: int) -> bool:
     had them."""
     if fallocate is None:
         return True
+    import ctypes
+
     wanted = size
     while fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, 0, size):
         if not is_full(OSError(ctypes.get_errno(), "")):

@@ -16,7 +16,6 @@ from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.retry import first_loss_due, next_attempt_at, slow_since
 from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason, Unreached
-from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
@@ -25,6 +24,8 @@ from pillion_sidecar.telemetry.exposition import Metric, all_escaped, number, qu
 from pillion_sidecar.telemetry.gateway import ConnectionMetrics, GatewayMetrics
 
 if TYPE_CHECKING:
+    from pillion_sidecar.journal.disk import DiskJournal
+
     # They import OpenTelemetry, which is an extra.
     from pillion_sidecar.telemetry.spans import SpanExports
 
@@ -134,7 +135,7 @@ class Metrics:
         former_discards: Callable[[], FormerDiscards] | None = None,
         duplicates: DuplicateMemory | None = None,
         groups: Groups | None = None,
-        journal: DiskJournal | None = None,
+        journal: "DiskJournal | None" = None,
         unreached: Mapping[Unreached, int] | None = None,
         undeclared: Callable[[], int] | None = None,
         beyond_limit: Callable[[], int] | None = None,

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from pillion_sidecar.telemetry.exposition import CONTENT_TYPE
+from pillion_sidecar.telemetry.process import process_metrics
 
 #: Bytes of a write: under a millisecond of work.
 WRITE_SIZE = 65_536
@@ -30,9 +30,7 @@ def telemetry_app(
     ``startup``: intake listens. A missing configuration does not fail it: it may arrive late, and a
     restart would not help. ``readiness``: a configuration is loaded and intake is open.
     """
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    scrape = Scrape(exposition=exposition, process=lambda: generate_latest(registry))
+    scrape = Scrape(exposition=exposition, process=process_metrics)
     app = web.Application()
     app.router.add_get("/metrics", scrape.answer)
     app.router.add_get("/livez", Probe({}).answer)

@@ -16,7 +16,6 @@ PACKAGES = {
     "idna",
     "msgspec",
     "multidict",
-    "prometheus_client",
     "propcache",
     "typing_extensions",
     "yaml",
@@ -26,6 +25,7 @@ PACKAGES = {
 UNNEEDED = {
     "aiohttp.client",
     "aiohttp.connector",
+    "ctypes",
     "pillion_cim.mof",
     "pillion_sidecar.auth.tls",
     "pillion_sidecar.auth.tokens",
@@ -41,10 +41,11 @@ UNNEEDED = {
     "pillion_sidecar.handlers.standard_webhooks",
     "pillion_sidecar.handlers.syslog",
     "pillion_sidecar.handlers.webhook",
+    "pillion_sidecar.journal.disk",
     "pillion_sidecar.telemetry.spans",
 }
 #: Modules of our own: a new one that only some configurations need is loaded by these.
-MOST_MODULES = 270
+MOST_MODULES = 255
 
 #: Runs a deliverer until it is ready.
 RUN = """

@@ -18,7 +18,6 @@ ALLOWED = {
     "pillion_sidecar": {
         "pillion_cim",
         "aiohttp",
-        "prometheus_client",
         # Parsers and the resolver: docs/decisions/ says why each was chosen.
         "aiodns",
         "httptools",
@@ -211,7 +210,7 @@ def test_the_configuration_is_loaded_without_the_deliverer() -> None:
     ours = {name for name in loaded if name.startswith("pillion_sidecar.")}
     known = (f"{CONFIG}.", f"{PROTOCOLS}.", f"{FILEWATCH}.", f"{FIELDS}.", f"{TEMPLATES}.")
     assert {name for name in ours if not f"{name}.".startswith(known)} == set()
-    assert loaded.isdisjoint({"aiohttp", "prometheus_client", "aiodns", "httptools"})
+    assert loaded.isdisjoint({"aiohttp", "aiodns", "httptools"})
 
 
 def test_a_sidecar_loads_nothing_that_a_gateways_door_needs() -> None:
