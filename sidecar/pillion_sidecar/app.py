@@ -544,7 +544,7 @@ class Deliverer:
         journal.attach(
             self.delivery.journal_listener(
                 groups=self._groups.snapshot,
-                identity=self._memory.ended,
+                identities=self._memory.ended,
                 failed=partial(fail, self._settings.journal),
             )
         )

@@ -6,7 +6,7 @@ then: a crash at an operation knows what the world had been told.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -172,13 +172,17 @@ class Core:
         service.open(journal, recovered)
         service.apply(configuration(self._revision))
         journal.attach(
-            service.journal_listener(groups=bytes, identity=self._identity, failed=self._failed)
+            service.journal_listener(groups=bytes, identities=self._identities, failed=self._failed)
         )
         return service, recovered, journal
 
-    def _identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        found = self.memory.find(digest)
-        return None if found is None else (found.reason, found.destination or "")
+    def _identities(
+        self, digests: Sequence[bytes]
+    ) -> list[tuple[DiscardReason | None, str] | None]:
+        known = [self.memory.find(digest) for digest in digests]
+        return [
+            None if found is None else (found.reason, found.destination or "") for found in known
+        ]
 
     def _failed(self, error: OSError) -> None:
         self.failure = error

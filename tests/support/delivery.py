@@ -167,7 +167,9 @@ class Deliverer:
     def journal_listener(self) -> JournalOwner:
         """Whom the journal asks, where no groups and no identities are."""
         return self.service.journal_listener(
-            groups=bytes, identity=lambda _: None, failed=self.journal_failed
+            groups=bytes,
+            identities=lambda digests: [None] * len(digests),
+            failed=self.journal_failed,
         )
 
     def journal_failed(self, error: OSError) -> None:

@@ -9,7 +9,13 @@ from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.limits import MIB, JournalSettings
-from pillion_sidecar.journal.ports import Place, QueueState, Recovered, SubscriptionRecord
+from pillion_sidecar.journal.ports import (
+    NO_NUMBER,
+    Place,
+    QueueState,
+    Recovered,
+    SubscriptionRecord,
+)
 from pillion_sidecar.testing import FakeTime
 from support.stepped import SteppedWorker
 
@@ -24,7 +30,7 @@ class Owner:
         self.held: dict[int, tuple[Indication, tuple[Place, ...]]] = {}
         self.committed_through = 0
         self.errors: list[OSError] = []
-        self.identities: dict[bytes, tuple[DiscardReason | None, str]] = {}
+        self.known: dict[bytes, tuple[DiscardReason | None, str]] = {}
         self.states: dict[int, QueueState] = {}
         self.blob = b""
 
@@ -55,8 +61,15 @@ class Owner:
     def groups(self) -> bytes:
         return self.blob
 
-    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        return self.identities.get(digest)
+    def lowest_pending(self, destination: int) -> int:
+        pending = (place for places in self.pending_places.values() for place in places)
+        numbers = [place.number for place in pending if place.destination == destination]
+        return min(numbers, default=NO_NUMBER)
+
+    def identities(
+        self, digests: Sequence[bytes]
+    ) -> Sequence[tuple[DiscardReason | None, str] | None]:
+        return [self.known.get(digest) for digest in digests]
 
     def failed(self, error: OSError) -> None:
         self.errors.append(error)
@@ -73,7 +86,7 @@ class Owner:
         delivered: bool = False,
         repeat: bool = False,
     ) -> None:
-        self.identities[digest] = (reason, destination)
+        self.known[digest] = (reason, destination)
 
 
 class LiveJournal:
@@ -189,7 +202,7 @@ class LiveJournal:
             self.owner.pending_places[indication.id] = set(places)
             self.owner.indications[indication.id] = indication
         if digest is not None:
-            self.owner.identities[digest] = (None, "")
+            self.owner.known[digest] = (None, "")
         return indication
 
     def _number(self, destination: int) -> int:

@@ -54,7 +54,7 @@ class OnDisk(Deliverer):
             self._attached = True
             self.journal.attach(
                 self.service.journal_listener(
-                    groups=bytes, identity=self.memory.ended, failed=self.journal_failed
+                    groups=bytes, identities=self.memory.ended, failed=self.journal_failed
                 )
             )
 

@@ -375,11 +375,11 @@ class DeliveryService:
         self,
         *,
         groups: Callable[[], bytes],
-        identity: Callable[[bytes], tuple[DiscardReason | None, str] | None],
+        identities: Callable[[Sequence[bytes]], Sequence[tuple[DiscardReason | None, str] | None]],
         failed: Callable[[OSError], None],
     ) -> JournalOwner:
         """Return the journal's listener: this service, with these three callbacks."""
-        self.groups, self.identity, self._journal_failed = groups, identity, failed
+        self.groups, self.identities, self._journal_failed = groups, identities, failed
         return self
 
     def failed(self, error: OSError) -> None:
@@ -396,6 +396,12 @@ class DeliveryService:
         return any(
             queue.contains(place.number) for queue in queues
         ) or self._settlements.turns.contains(place.destination, place.number)
+
+    def lowest_pending(self, destination: int) -> int:
+        if self._settlements.turns.is_at(destination):
+            return 0
+        queues = self._table.queues_at(destination)
+        return min((queue.lowest_number for queue in queues), default=0)
 
     def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
         if (held := self._admission.held.get(indication_id)) is not None:

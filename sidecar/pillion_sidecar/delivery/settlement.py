@@ -230,6 +230,10 @@ class DiscardTurns:
             for batch in self.by_index.get(index, ())
         ) or (self._is_loading(index) and any(one.number == number for one in self._loading))
 
+    def is_at(self, index: int) -> bool:
+        """Whether entries of a journal index are being discarded."""
+        return index in self.by_index or self._is_loading(index)
+
     def _is_loading(self, index: int) -> bool:
         return self._loading_of is not None and self._loading_of.queue.index == index
 

@@ -10,21 +10,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, surplus
+from pillion_sidecar.journal.identities import (
+    IdentitiesFile,
+    IdentityEnd,
+    PackedIdentities,
+    surplus,
+)
 from pillion_sidecar.journal.limits import JournalSettings
 from pillion_sidecar.journal.log import Log, Segment
 from pillion_sidecar.journal.ports import Place, Result, Worker
-from pillion_sidecar.journal.records import DELIVERED, REASON_CODES, copy_indication
+from pillion_sidecar.journal.records import copy_indication
 from pillion_sidecar.journal.recovery import SegmentState
-from pillion_sidecar.journal.segment_reader import Found, Identity, SegmentReader
+from pillion_sidecar.journal.segment_reader import SegmentReader
+from pillion_sidecar.journal.segment_walk import DIGEST_FROM, PIECE_BYTES, Found, Piece
 from pillion_sidecar.journal.segments import Header
 
 logger = logging.getLogger("pillion.journal")
 
-#: Records, and bytes of records, per turn of the event loop.
+#: Records that may be pending per turn of the event loop.
 STEP_RECORDS = 32
-STEP_BYTES = 256 << 10
 
 
 class Copied(NamedTuple):
@@ -41,8 +45,11 @@ class Copying(Protocol):
         self, found: Found, places: Sequence[Place], *, old_position: int, position: int, size: int
     ) -> None: ...
 
-    def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        """Return how a remembered identity ended; None if it is forgotten."""
+    def lowest_pending(self, destination: int) -> int:
+        """Return a number below which every place of a destination is settled."""
+
+    def ended(self, digests: Sequence[bytes]) -> Sequence[IdentityEnd | None]:
+        """Return how each remembered identity ended; None if it is forgotten."""
 
     def header(self, number: int) -> Header: ...
 
@@ -84,10 +91,12 @@ class Compaction:
         self._reader = reader
         self._settings = settings
         # The copies of one step go to one segment, which they must not swell.
-        self._step_bytes = min(STEP_BYTES, settings.roll_at // 8)
+        self._piece_bytes = min(PIECE_BYTES, settings.roll_at // 8)
         self._journal = journal
         self._segment: Segment | None = None
-        self._remembered: list[StoredIdentity] = []
+        self._identities = PackedIdentities()
+        # By destination: all below was settled when the segment was looked through.
+        self._lowest: dict[int, int] = {}
         self._files = list(identities)
         self._copies = copies
         self._is_closed = False
@@ -107,27 +116,10 @@ class Compaction:
         if not oldest.live and not oldest.identities:
             self._remove()
             return
-        if oldest.live:
-            look = partial(self._segment_reader.look_through, oldest.number, oldest.size)
-            self._submit(look, self._next)
-        else:
-            look = partial(self._segment_reader.look_for_identities, oldest.number, oldest.size)
-            self._submit(look, self._next_identities)
-
-    def _next_identities(self, _: None = None) -> None:
-        self._submit(
-            partial(self._segment_reader.next_identities, STEP_RECORDS), self._found_identities
+        look = partial(
+            self._segment_reader.look_through, oldest.number, oldest.size, self._piece_bytes
         )
-
-    def _found_identities(self, found: Sequence[Identity]) -> None:
-        if self._is_closed:
-            return
-        for digest, accepted_at, expires in found:
-            self._remember(digest, accepted_at, expires)
-        if found:
-            self._next_identities()
-        else:
-            self._remove()
+        self._submit(look, self._next)
 
     def _is_due(self, oldest: Segment) -> bool:
         if not oldest.live:
@@ -149,25 +141,28 @@ class Compaction:
         return dead >= oldest.live
 
     def _next(self, _: None = None) -> None:
-        self._submit(
-            partial(self._segment_reader.next_found, STEP_RECORDS, self._step_bytes),
-            self._found,
-        )
+        # Of a record with a copy, only the copy counts.
+        lowest = {} if self._copies else self._lowest
+        self._submit(partial(self._segment_reader.next_piece, lowest, STEP_RECORDS), self._found)
 
-    def _found(self, found: Sequence[Found]) -> None:
+    def _found(self, piece: Piece | None) -> None:
         if self._is_closed:
             return
-        if not found:
+        if piece is None:
             self._remove()
             return
-        copies = [copied for one in found if (copied := self._keep(one)) is not None]
+        copies = [copied for one in piece.found if (copied := self._keep(one, piece)) is not None]
+        for destination in {place.destination for one in piece.found for place in one.places}:
+            self._lowest[destination] = self._journal.lowest_pending(destination)
+        digests = [identity[DIGEST_FROM:] for identity in piece.identities]
+        self._identities.add_all(piece.identities, self._journal.ended(digests))
         if copies:
             self._log.barrier(partial(self._copied, copies))
         else:
             self._next()
 
-    def _keep(self, found: Found) -> Copied | None:
-        """Copy a record, or remember its identity."""
+    def _keep(self, found: Found, piece: Piece) -> Copied | None:
+        """Copy a record, or have its identity remembered."""
         assert self._segment is not None
         here = self._segment.number << 32 | found.offset
         if self._copies.get(found.id, here) != here:
@@ -176,19 +171,12 @@ class Compaction:
         self._copies.pop(found.id, None)
         places = self._journal.still_pending(found)
         if places is None:
-            if found.digest is not None:
-                self._remember(found.digest, found.accepted_at, found.expires)
+            if found.identity is not None:
+                piece.identities.append(found.identity)
             return None
         record = copy_indication(found.record, places, origin=self._segment.number)
-        position = self._log.append(record, has_identity=found.digest is not None)
+        position = self._log.append(record, has_identity=found.identity is not None)
         return Copied(found, position, len(record))
-
-    def _remember(self, digest: bytes, accepted_at: float, expires: float) -> None:
-        ended = self._journal.ended(digest)
-        if ended is not None:
-            reason, destination = ended
-            how = DELIVERED if reason is None else REASON_CODES[reason]
-            self._remembered.append(StoredIdentity(digest, accepted_at, expires, how, destination))
 
     def _copied(self, copies: Sequence[Copied]) -> None:
         """The copies are on disk and replace their originals."""
@@ -215,7 +203,8 @@ class Compaction:
     def _remove(self) -> None:
         assert self._segment is not None
         number = self._segment.number
-        remembered, self._remembered = self._remembered, []
+        remembered, self._identities = self._identities, PackedIdentities()
+        self._lowest = {}
         self._journal.forget(number)
         self._submit(
             partial(self._segment_reader.remove, number, self._journal.header(number), remembered),

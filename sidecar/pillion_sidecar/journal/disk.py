@@ -12,6 +12,7 @@ from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.compaction import Compaction, known_segments
 from pillion_sidecar.journal.files import Files, folder_error
+from pillion_sidecar.journal.identities import IdentityEnd
 from pillion_sidecar.journal.limits import OVER, JournalSettings
 from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.marks import MarksFile
@@ -49,7 +50,8 @@ from pillion_sidecar.journal.records import (
 )
 from pillion_sidecar.journal.recovery import Recovery, recover
 from pillion_sidecar.journal.scan import FindingKind
-from pillion_sidecar.journal.segment_reader import Found, SegmentReader
+from pillion_sidecar.journal.segment_reader import SegmentReader
+from pillion_sidecar.journal.segment_walk import Found
 from pillion_sidecar.journal.segment_writer import SegmentWriter
 from pillion_sidecar.journal.segments import Header, encode_header
 
@@ -558,8 +560,11 @@ class DiskJournal:
     def forget(self, number: int) -> None:
         self._loading.forget(number)
 
-    def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        return self.owner.identity(digest)
+    def lowest_pending(self, destination: int) -> int:
+        return self.owner.lowest_pending(destination)
+
+    def ended(self, digests: Sequence[bytes]) -> Sequence[IdentityEnd | None]:
+        return self.owner.identities(digests)
 
 
 def _count(recovery: Recovery) -> tuple[int, int]:

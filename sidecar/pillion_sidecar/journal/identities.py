@@ -4,13 +4,15 @@ segment are written to one before the segment is removed."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.files import Files
-from pillion_sidecar.journal.records import FRAME, Kind, seal
+from pillion_sidecar.journal.records import DELIVERED, FRAME, REASON_CODES, REASONS, Kind, seal
 from pillion_sidecar.journal.repair import write_whole
+from pillion_sidecar.journal.segment_walk import DIGEST_FROM, IDENTITY_HEAD
 from pillion_sidecar.journal.segments import (
     Header,
     Stretch,
@@ -25,7 +27,11 @@ PER_RECORD = 4096
 
 #: digest, accepted at, expires (0: none), how it ended, index of the destination's name.
 _IDENTITY = Struct("<16sddBH")
+#: How it ended, and the index of the destination's name.
+_END = Struct("<BH")
 _SIZE = Struct("<I")
+#: ``JournalOwner.identities``.
+IdentityEnd: TypeAlias = tuple[DiscardReason | None, str]
 _encode = msgspec.msgpack.Encoder().encode
 _destinations = msgspec.msgpack.Decoder(list[str]).decode
 
@@ -69,15 +75,76 @@ def identities_numbers(names: Sequence[str]) -> list[int]:
 
 
 def write_identities(
-    files: Files, header: Header, identities: Sequence[StoredIdentity]
+    files: Files, header: Header, identities: "PackedIdentities"
 ) -> IdentitiesFile:
     """Write the identities of segment ``header.number``; on disk when this returns."""
-    parts = [encode_header(header)]
-    for begin in range(0, len(identities), PER_RECORD):
-        parts.append(_encode_record(identities[begin : begin + PER_RECORD]))
-    data = b"".join(parts)
+    data = b"".join((encode_header(header), *identities.records()))
     write_whole(files, identities_name(header.number), data)
-    return summary(header.number, len(data), identities)
+    return IdentitiesFile(
+        segment=header.number,
+        entries=len(identities),
+        size=len(data),
+        last_expires=identities.last_expires,
+        last_accepted_at=identities.last_accepted_at,
+    )
+
+
+class PackedIdentities:
+    """Identities as they lie in a file, gathered in small steps."""
+
+    def __init__(self) -> None:
+        self.last_expires = self.last_accepted_at = 0.0
+        self._count = 0
+        # What each record of the file has: names by index, packed identities.
+        self._parts: list[tuple[dict[str, int], bytearray]] = []
+        # The end of an identity by how it ended, in the last part.
+        self._ends: dict[IdentityEnd, bytes] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add_all(self, heads: Iterable[bytes], ends: Iterable[IdentityEnd | None]) -> None:
+        """Add identities by their ``IDENTITY_HEAD``, and how each ended; None: it is forgotten."""
+        for head, end in zip(heads, ends, strict=True):
+            if end is None:
+                continue
+            if not self._count % PER_RECORD:
+                self._parts.append(({}, bytearray()))
+                self._ends = {}
+            self._count += 1
+            packed = self._parts[-1][1]
+            packed += head[DIGEST_FROM:]
+            packed += head[:DIGEST_FROM]
+            packed += self._ends.get(end) or self._pack_end(end)
+            accepted_at, expires, _ = IDENTITY_HEAD.unpack(head)
+            if expires > self.last_expires:
+                self.last_expires = expires
+            elif not expires and accepted_at > self.last_accepted_at:
+                self.last_accepted_at = accepted_at
+
+    def _pack_end(self, end: IdentityEnd) -> bytes:
+        reason, destination = end
+        names = self._parts[-1][0]
+        how = DELIVERED if reason is None else REASON_CODES[reason]
+        packed = self._ends[end] = _END.pack(how, names.setdefault(destination, len(names)))
+        return packed
+
+    def records(self) -> list[bytes]:
+        """Return the records of the file."""
+        found = []
+        for indices, packed in self._parts:
+            names = _encode(list(indices))
+            payload = b"".join((_SIZE.pack(len(names)), names, packed))
+            found.append(seal(Kind.IDENTITIES, payload, count=len(packed) // _IDENTITY.size))
+        return found
+
+
+def pack_identities(identities: Iterable[StoredIdentity]) -> PackedIdentities:
+    packed = PackedIdentities()
+    for digest, accepted_at, expires, how, destination in identities:
+        head = IDENTITY_HEAD.pack(accepted_at, expires, digest)
+        packed.add_all([head], [(REASONS.get(how), destination)])
+    return packed
 
 
 def read_identities(data: bytes) -> tuple[list[StoredIdentity], list[tuple[int, Stretch]]]:
@@ -131,17 +198,6 @@ def surplus(
             held += file.entries
     removed.reverse()
     return removed
-
-
-def _encode_record(identities: Sequence[StoredIdentity]) -> bytes:
-    indices: dict[str, int] = {}
-    packed = [
-        _IDENTITY.pack(*identity[:4], indices.setdefault(identity.destination, len(indices)))
-        for identity in identities
-    ]
-    names = _encode(list(indices))
-    payload = b"".join((_SIZE.pack(len(names)), names, *packed))
-    return seal(Kind.IDENTITIES, payload, count=len(identities))
 
 
 def _decode_record(data: bytes, begin: int, end: int) -> list[StoredIdentity]:

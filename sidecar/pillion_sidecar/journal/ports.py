@@ -223,9 +223,14 @@ class JournalOwner(Protocol):
     def groups(self) -> bytes:
         """Return the state of all message groups, to be returned after a restart."""
 
-    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        """Return how a remembered identity ended (None or the reason), and the reason's destination
-        or ""; None if it is forgotten."""
+    def lowest_pending(self, destination: int) -> int:
+        """Return a number below which every place of a destination is settled."""
+
+    def identities(
+        self, digests: Sequence[bytes]
+    ) -> Sequence[tuple[DiscardReason | None, str] | None]:
+        """Return how each remembered identity ended (None or the reason), and the reason's
+        destination or ""; None if it is forgotten."""
 
     def failed(self, error: OSError) -> None:
         """The disk failed for good; the deliverer must stop."""

@@ -23,6 +23,7 @@ from pillion_sidecar.journal.identities import (
     StoredIdentity,
     identities_name,
     identities_numbers,
+    pack_identities,
     read_identities,
     summary,
     write_identities,
@@ -320,7 +321,8 @@ class FolderScan:
     ) -> IdentitiesFile:
         with telling(file.name):
             try:
-                return write_identities(files, Header(number, self.id, 0.0), stored)
+                packed = pack_identities(stored)
+                return write_identities(files, Header(number, self.id, 0.0), packed)
             except OSError as error:
                 # Its sound part remains readable at the next start.
                 if not is_full(error):

@@ -3,17 +3,14 @@ during a read."""
 
 import errno
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from struct import Struct
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from pillion_sidecar.indication import Indication, Relayed
 from pillion_sidecar.journal.files import File, Files
-from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, write_identities
+from pillion_sidecar.journal.identities import IdentitiesFile, PackedIdentities, write_identities
 from pillion_sidecar.journal.marks import MarksFile
-from pillion_sidecar.journal.ports import Place, is_full
+from pillion_sidecar.journal.ports import is_full
 from pillion_sidecar.journal.records import (
     CHECKED_FROM,
     FRAME,
@@ -22,26 +19,16 @@ from pillion_sidecar.journal.records import (
     MAXIMUM_RECORD,
     PLACE,
     Flag,
-    Frame,
     Kind,
-    decode_places,
     read_envelope,
 )
-from pillion_sidecar.journal.segments import (
-    HEADER_SIZE,
-    Header,
-    next_sound,
-    segment_name,
-    segment_of,
-    walk,
-)
+from pillion_sidecar.journal.segment_walk import Piece, SegmentWalk
+from pillion_sidecar.journal.segments import Header, segment_name, segment_of
 
 _IDENTITY = int(Flag.IDENTITY)
 _BODY_FROM = FRAME.size + INDICATION.size
 #: Open files.
 _MOST = 32
-#: A FRAME and the begin of an INDICATION.
-_HEAD = Struct("<IHBBIIQdd16s")
 _INDICATION = int(Kind.INDICATION)
 _NOT_THERE = (errno.EIO, errno.ENOENT)
 #: Bytes read for a lone record, and for neighbours.
@@ -129,23 +116,6 @@ class SegmentFileCache:
             self.forget(number)
 
 
-class Found(NamedTuple):
-    id: int
-    flags: int
-    offset: int
-    record: bytes
-    places: tuple[Place, ...]
-    digest: bytes | None
-    #: Journal time.
-    accepted_at: float
-    #: 0.0 for none.
-    expires: float
-
-
-#: The digest of an identity, journal time of its acceptance, its ``expires`` (0.0 for none).
-Identity: TypeAlias = tuple[bytes, float, float]
-
-
 class SegmentReader:
     """Blocks. Used by one thread."""
 
@@ -153,8 +123,7 @@ class SegmentReader:
         self._files = files
         self._marks = marks
         self._segments = SegmentFileCache(files)
-        self._walk: Iterator[Found] = iter(())
-        self._identities: Iterator[Identity] = iter(())
+        self._walk: SegmentWalk | None = None
 
     # ------------------------------------------------------------------ reading back
 
@@ -190,32 +159,20 @@ class SegmentReader:
 
     # ------------------------------------------------------------------ removing
 
-    def look_through(self, number: int, size: int) -> None:
-        self._walk = _whole(self._segments.get(number).read(0, size))
+    def look_through(self, number: int, size: int, piece_bytes: int) -> None:
+        self._walk = SegmentWalk(self._segments.get(number), size, piece_bytes=piece_bytes)
 
-    def look_for_identities(self, number: int, size: int) -> None:
-        self._identities = _identities(self._segments.get(number).read(0, size))
-
-    def next_identities(self, most: int) -> list[Identity]:
-        """Return the next identities of the segment, none at its end."""
-        return list(islice(self._identities, most))
-
-    def next_found(self, most: int, most_bytes: int) -> list[Found]:
-        """Return the next INDICATIONs of the segment, none at its end."""
-        found, size = [], 0
-        for one in self._walk:
-            found.append(one)
-            size += len(one.record)
-            if len(found) >= most or size >= most_bytes:
-                break
-        return found
+    def next_piece(self, lowest: Mapping[int, int], most: int) -> Piece | None:
+        """See ``SegmentWalk.next``."""
+        assert self._walk is not None
+        return self._walk.next(lowest, most)
 
     def remove(
-        self, number: int, header: Header, identities: Sequence[StoredIdentity]
+        self, number: int, header: Header, identities: PackedIdentities
     ) -> IdentitiesFile | None:
         """Remove a segment, after its remembered identities are in a file; return that file's
         summary, None if the disk had no room for it."""
-        self._walk, self._identities = iter(()), iter(())
+        self._walk = None
         kept = self._write(header, identities)
         self._segments.forget(number)
         self._marks.needed(number + 1)
@@ -226,9 +183,9 @@ class SegmentReader:
         self._files.sync_folder()
         return kept
 
-    def _write(self, header: Header, identities: Sequence[StoredIdentity]) -> IdentitiesFile | None:
+    def _write(self, header: Header, identities: PackedIdentities) -> IdentitiesFile | None:
         """Return None without identities, or if the disk is full."""
-        if not identities:
+        if not len(identities):
             return None
         try:
             return write_identities(self._files, header, identities)
@@ -250,28 +207,3 @@ def _claimed(data: bytes, at: int) -> int:
         return 0
     size = FRAME.unpack_from(data, at)[4]
     return size if size <= MAXIMUM_RECORD else 0
-
-
-def _whole(data: bytes) -> Iterator[Found]:
-    for at, kind, flags, size, entries, record_id in walk(data, HEADER_SIZE, len(data)):
-        if kind == _INDICATION:
-            accepted_at, expires, digest, *_ = INDICATION.unpack_from(data, at + FRAME.size)
-            places = decode_places(data, at, Frame(kind, flags, size, entries, record_id))
-            identity = digest if flags & _IDENTITY else None
-            record = data[at : at + size]
-            yield Found(record_id, flags, at, record, places, identity, accepted_at, expires)
-
-
-def _identities(data: bytes) -> Iterator[Identity]:
-    # Unchecked: every record with an identity passes here, and a damaged one costs only its
-    # identity.
-    unpack, last = _HEAD.unpack_from, len(data) - _HEAD.size
-    at = HEADER_SIZE
-    while at <= last:
-        _, magic, kind, flags, size, _, _, accepted_at, expires, digest = unpack(data, at)
-        if magic != MAGIC or size < FRAME.size:
-            at = next_sound(data, at, len(data))
-            continue
-        if kind == _INDICATION and flags & _IDENTITY:
-            yield digest, accepted_at, expires
-        at += size

@@ -38,6 +38,7 @@ _DELIVERED_SOMEWHERE = 2
 _DISCARDED = 3
 _OTHERS_PENDING, _SOME_DELIVERED, _DELIVERED_ELSEWHERE, _GONE = _HOW = range(4)
 _REASONS = tuple(DiscardReason)
+_NOT_DISCARDED = (None, "")
 #: Distinct names of destinations; the last index stands for all further ones.
 _MAXIMUM_NAMES = (1 << 16) - 1
 
@@ -392,12 +393,22 @@ class DuplicateMemory:
         for table in (self._table, *self._older):
             table.remove(digest)
 
-    def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        """See ``JournalOwner.identity``; a pending one has not been discarded."""
-        original = self.find(digest)
-        if original is None or original.is_gone:
-            return None
-        return original.reason, original.destination or ""
+    def ended(self, digests: Sequence[bytes]) -> list[tuple[DiscardReason | None, str] | None]:
+        """See ``JournalOwner.identities``; a pending one has not been discarded."""
+        now = int((self._clock.monotonic() - self._epoch) * TICKS_PER_SECOND)
+        find = self._table.find
+        ended: list[tuple[DiscardReason | None, str] | None] = []
+        for digest in digests:
+            found = find(digest)
+            if found is not None and found[1] < _DISCARDED and found[0] > now:
+                ended.append(_NOT_DISCARDED)
+                continue
+            original = self._found(digest, found, now)
+            if original is None or original.is_gone:
+                ended.append(None)
+            else:
+                ended.append((original.reason, original.destination or ""))
+        return ended
 
     # Results.
 

@@ -36,6 +36,7 @@ def test_what_is_read_back_at_the_end_is_still_the_journals_to_ask_for() -> None
     listener = deliverer.journal_listener()
     # A commit that was under way brings copies of the compaction before the read comes back.
     assert listener.unsettled(place.number + 1, [place]) == [place]
+    assert listener.lowest_pending(index) <= place.number
     listener.moved(place.number + 1, [place], 77, 10)
     journal.finish_loads()
     assert deliverer.service.pending == 0
@@ -102,3 +103,22 @@ def test_an_evicted_entry_waits_behind_older_ones_that_are_read_back() -> None:
     settlements.discard_evicted(queue, entry, DiscardReason.QUEUE_FULL)
     assert settlements.turns.contains(queue.index, entry.number)
     assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == []
+
+
+def test_the_journal_is_told_below_which_number_all_is_settled() -> None:
+    journal = FakeJournal()
+    deliverer = backlog(journal, FRONT_ENTRIES + 3)
+    listener, index = deliverer.journal_listener(), journal.destinations["uid-ops"]
+    assert listener.lowest_pending(index) == 0
+    for _ in range(2):
+        assert deliverer.service.skip("ops")
+    assert listener.lowest_pending(index) == 2
+    assert deliverer.publish("uncommitted") is None
+    deliverer.service.purge("ops")
+    assert listener.lowest_pending(index) == 0
+    deliverer.run()
+    while journal.finish_loads():
+        deliverer.run()
+    assert listener.lowest_pending(index) == FRONT_ENTRIES + 3
+    # Nobody knows of it.
+    assert listener.lowest_pending(index + 1) == 0

@@ -228,7 +228,7 @@ def test_identities_outlive_their_segment_and_are_bounded(files: RecordingFiles)
     for digest in digests:
         taken = live.accept(south, body=b"x" * 500, digest=digest)
         live.settle(taken, south, DiscardReason.PURGED)
-        live.owner.identities[digest] = (DiscardReason.PURGED, "south")
+        live.owner.known[digest] = (DiscardReason.PURGED, "south")
         live.run()
     live.time.advance(1.0)
     live.run()
@@ -238,7 +238,7 @@ def test_identities_outlive_their_segment_and_are_bounded(files: RecordingFiles)
     again = LiveJournal(files, time=live.time)
     remembered = {digest: (DiscardReason.PURGED, "south") for digest in digests}
     assert {
-        digest: ended for digest, ended in again.owner.identities.items() if ended[0] is not None
+        digest: ended for digest, ended in again.owner.known.items() if ended[0] is not None
     } == remembered
 
 
@@ -331,7 +331,7 @@ def test_a_full_disk_forgets_no_identity_of_what_is_settled(
     live.run()
     assert "identities-forgotten" not in [getattr(one, "event", "") for one in caplog.records]
     again = LiveJournal(RecordingFiles(files.image()))
-    assert set(again.owner.identities) == set(digests)
+    assert set(again.owner.known) == set(digests)
 
 
 def test_a_disk_without_room_for_identities_forgets_them_and_says_so(
@@ -524,7 +524,7 @@ def test_of_state_only_the_bodies_are_not_written(files: RecordingFiles) -> None
     again = LiveJournal(files, time=live.time, durability=Durability.STATE_ONLY)
     assert again.recovered.lost == {"south": 1}
     assert again.pending == {}
-    assert set(again.owner.identities) == {b"d" * 16}
+    assert set(again.owner.known) == {b"d" * 16}
     again.run()
     again.journal.close()
     # Told once.

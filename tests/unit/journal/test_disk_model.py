@@ -100,7 +100,7 @@ class History:
         self.live = self.open()
         assert self.live.pending == before
         assert set(self.live.owner.held) == held
-        assert set(self.live.owner.identities) == self.known
+        assert set(self.live.owner.known) == self.known
         assert not self.live.recovered.damaged
         self.check_books()
         self.reopened += 1

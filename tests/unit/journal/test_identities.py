@@ -9,6 +9,7 @@ from pillion_sidecar.journal.identities import (
     StoredIdentity,
     identities_name,
     identities_numbers,
+    pack_identities,
     read_identities,
     surplus,
     write_identities,
@@ -39,7 +40,7 @@ def test_identities_are_read_back_in_their_order() -> None:
     for count in (0, 1, PER_RECORD, PER_RECORD + 1, 2 * PER_RECORD + 5):
         files = MemoryFiles()
         written = some(count)
-        file = write_identities(files, HEADER, written)
+        file = write_identities(files, HEADER, pack_identities(written))
         data = bytes(files.contents[identities_name(5)])
         assert files.names() == [identities_name(5)]
         assert read_identities(data) == (written, [])
@@ -50,7 +51,7 @@ def test_identities_are_read_back_in_their_order() -> None:
 def test_a_damaged_record_costs_its_own_identities() -> None:
     files = MemoryFiles()
     written = some(2 * PER_RECORD)
-    write_identities(files, HEADER, written)
+    write_identities(files, HEADER, pack_identities(written))
     data = files.contents[identities_name(5)]
     data[100] ^= 1
     found, damaged = read_identities(bytes(data))
@@ -62,9 +63,9 @@ def test_a_damaged_record_costs_its_own_identities() -> None:
 
 def test_a_second_file_takes_the_place_of_the_first() -> None:
     files = MemoryFiles()
-    write_identities(files, HEADER, some(3))
+    write_identities(files, HEADER, pack_identities(some(3)))
     files.contents[identities_name(5) + ".tmp"] = bytearray(b"left by a crash")
-    write_identities(files, HEADER, some(4))
+    write_identities(files, HEADER, pack_identities(some(4)))
     assert files.names() == [identities_name(5)]
     assert read_identities(bytes(files.contents[identities_name(5)]))[0] == some(4)
 
@@ -78,7 +79,9 @@ def test_a_discard_keeps_its_reason_and_destination() -> None:
     files = MemoryFiles()
     code = REASON_CODES[DiscardReason.PURGED]
     one = StoredIdentity(b"d" * 16, 1.0, 2.0, code, "siem")
-    file = write_identities(files, HEADER, [one, one._replace(expires=0.0, accepted_at=7.0)])
+    file = write_identities(
+        files, HEADER, pack_identities([one, one._replace(expires=0.0, accepted_at=7.0)])
+    )
     assert (file.last_expires, file.last_accepted_at) == (2.0, 7.0)
     found, _ = read_identities(bytes(files.contents[identities_name(5)]))
     assert found[0] == one

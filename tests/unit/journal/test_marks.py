@@ -177,7 +177,7 @@ def test_a_journal_of_the_first_release_is_read_whole_and_has_no_marks() -> None
     assert (pager.name, list(pager.numbers)) == ("pager", list(range(12, 30)))
     assert siem.state is not None
     assert (siem.state.epoch, siem.next_number) == (3, 30)
-    assert len(live.owner.identities) == 30
+    assert len(live.owner.known) == 30
     assert [held.body for held, _ in recovered.held] == [b'{"held":true}']
     marks = marks_of(files.image())
     assert (marks.newest, marks.oldest) == (max(numbers(files.image())), min(numbers(image)))

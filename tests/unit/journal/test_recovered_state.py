@@ -3,7 +3,11 @@
 import pytest
 
 from pillion_sidecar.indication import DiscardReason, GroupMember, Relayed
-from pillion_sidecar.journal.identities import StoredIdentity, write_identities
+from pillion_sidecar.journal.identities import (
+    StoredIdentity,
+    pack_identities,
+    write_identities,
+)
 from pillion_sidecar.journal.ports import RecoveredSubscription
 from pillion_sidecar.journal.records import DELIVERED, LOST, REASON_CODES, THROUGH, Flag, Names
 from pillion_sidecar.journal.scan import FindingKind
@@ -263,7 +267,7 @@ def test_what_was_lost_is_not_delivered_by_what_comes_after(files: MemoryFiles, 
 
 def test_identities_of_removed_segments_are_remembered(files: MemoryFiles, hand: Hand) -> None:
     stored = StoredIdentity(b"a" * 16, 1_700_000_000.0 - 5, 0.0, PURGED, "gone")
-    write_identities(files, Header(1, JOURNAL_ID, 0.0), [stored])
+    write_identities(files, Header(1, JOURNAL_ID, 0.0), pack_identities([stored]))
     hand.roll()
     hand.remove(1)
     identities = Identities()
@@ -279,14 +283,14 @@ def test_a_segment_that_is_still_there_says_its_identities_itself(
     hand.commit()
     hand.indication([], digest=b"a" * 16)
     stored = StoredIdentity(b"a" * 16, hand.time, 0.0, DELIVERED, "")
-    write_identities(files, Header(1, JOURNAL_ID, 0.0), [stored])
+    write_identities(files, Header(1, JOURNAL_ID, 0.0), pack_identities([stored]))
     recovery = open_again(files)
     assert recovery.identities == ()
 
 
 def test_a_damaged_file_of_identities_is_written_anew(files: MemoryFiles, hand: Hand) -> None:
     all_stored = [StoredIdentity(bytes([n]) * 16, 5.0, 0.0, DELIVERED, "") for n in range(3)]
-    write_identities(files, Header(1, JOURNAL_ID, 0.0), all_stored)
+    write_identities(files, Header(1, JOURNAL_ID, 0.0), pack_identities(all_stored))
     hand.roll()
     hand.remove(1)
     files.contents["0000000000000001.identities"][-1] ^= 1

@@ -7,7 +7,7 @@ import pytest
 
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.files import File
-from pillion_sidecar.journal.identities import StoredIdentity, read_identities
+from pillion_sidecar.journal.identities import StoredIdentity, pack_identities, read_identities
 from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.records import DELIVERED
 from pillion_sidecar.journal.segment_reader import SegmentReader
@@ -15,6 +15,7 @@ from pillion_sidecar.journal.segments import Header, segment_name
 from support.journal_files import JOURNAL_ID, Hand, MemoryFile, MemoryFiles, Written
 
 IDENTITY = StoredIdentity(b"d" * 16, 1.0, 0.0, DELIVERED, "")
+IDENTITIES = pack_identities([IDENTITY])
 
 
 class Reading(MemoryFile):
@@ -112,7 +113,7 @@ def test_few_segments_are_held_open_and_none_that_is_removed(folder: Folder) -> 
     found = loaded(segment_reader, *(record.position for record in records))
     assert [one.id for one in found if one is not None] == [record.id for record in records]
     assert len(folder.open_names) == 32
-    assert segment_reader.remove(40, Header(40, JOURNAL_ID, 1.0), []) is None
+    assert segment_reader.remove(40, Header(40, JOURNAL_ID, 1.0), pack_identities([])) is None
     assert segment_name(40) not in folder.open_names
     assert segment_name(40) not in folder.contents
     segment_reader.close()
@@ -126,7 +127,7 @@ def test_a_full_disk_forgets_identities_and_gives_the_room_of_their_segment(
     folder.uncreatable = errno.ENOSPC
     assert (
         SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)).remove(
-            1, Header(1, JOURNAL_ID, 1.0), [IDENTITY]
+            1, Header(1, JOURNAL_ID, 1.0), IDENTITIES
         )
         is None
     )
@@ -138,7 +139,7 @@ def test_a_full_disk_takes_the_identities_of_a_segment_once_it_is_removed(folder
     folder.uncreatable = errno.ENOSPC
     folder.is_creatable_after_removal = True
     kept = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)).remove(
-        1, Header(1, JOURNAL_ID, 1.0), [IDENTITY]
+        1, Header(1, JOURNAL_ID, 1.0), IDENTITIES
     )
     assert kept is not None
     assert read_identities(bytes(folder.contents[kept.name])) == ([IDENTITY], [])
@@ -149,7 +150,7 @@ def test_what_cannot_be_kept_of_a_segment_for_another_reason_keeps_it(folder: Fo
     folder.uncreatable = errno.EACCES
     with pytest.raises(PermissionError):
         SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)).remove(
-            1, Header(1, JOURNAL_ID, 1.0), [IDENTITY]
+            1, Header(1, JOURNAL_ID, 1.0), IDENTITIES
         )
     assert folder.names() == [segment_name(1), segment_name(2)]
 
@@ -157,7 +158,7 @@ def test_what_cannot_be_kept_of_a_segment_for_another_reason_keeps_it(folder: Fo
 def test_identities_stand_in_a_file_of_their_own_before_their_segment_goes(folder: Folder) -> None:
     written(folder, segments=2)
     segment_reader = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
-    kept = segment_reader.remove(1, Header(1, JOURNAL_ID, 1.0), [IDENTITY])
+    kept = segment_reader.remove(1, Header(1, JOURNAL_ID, 1.0), IDENTITIES)
     assert kept is not None
     assert folder.names() == sorted([kept.name, segment_name(2)])
     segment_reader.remove_files([kept.name])

@@ -330,11 +330,14 @@ def test_how_an_identity_ended_is_told_to_the_journal(fake_time: FakeTime) -> No
     memory.settled(indication("good", unsettled=0), "siem", None)
     memory.settled(indication("bad", unsettled=1), "noc", DiscardReason.PURGED)
     memory.settled(indication("bad", unsettled=0), "siem", None)
-    assert memory.ended(digest("good")) == (None, "")
-    assert memory.ended(digest("bad")) == (DiscardReason.PURGED, "noc")
-    assert memory.ended(digest("never seen")) is None
+    digests = [digest(one) for one in ("good", "bad", "pending", "never seen")]
+    purged = (DiscardReason.PURGED, "noc")
+    assert memory.ended(digests) == [(None, ""), purged, (None, ""), None]
+    # A table of another size is asked too.
+    memory.configure(window_seconds=10, capacity=10_000)
+    assert memory.ended(digests) == [(None, ""), purged, (None, ""), None]
     fake_time.advance(11)
-    assert memory.ended(digest("bad")) is None
+    assert memory.ended(digests) == [None] * 4
 
 
 def test_an_identity_that_expires_while_it_is_asked_for_still_counts(fake_time: FakeTime) -> None:
@@ -381,7 +384,7 @@ def test_an_identity_is_gone_once_every_target_has_discarded_it(
     first = next(number for number, reason in enumerate(ends) if reason is not None)
     assert (found.reason, found.destination) == (ends[first], f"to-{first}")
     # And the journal need not remember what may come again.
-    assert (memory.ended(digest("a")) is None) is gone
+    assert (memory.ended([digest("a")]) == [None]) is gone
 
 
 @pytest.mark.parametrize(
