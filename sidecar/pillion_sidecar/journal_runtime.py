@@ -44,8 +44,8 @@ DEFAULT_HISTORY_BYTES = 128 << 20
 
 
 def _give_back_memory() -> None:
-    """Make the C library release free memory, if it can: reading a million records leaves about 45
-    MB."""
+    """Make the C library release free memory, if it can: reading a million records, and narrowing
+    their columns, leaves about 70 MB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -134,7 +134,6 @@ class JournalFolder:
             commit=journal.commit,
             is_pending=pending_in(recovered, journal_id=journal.id),
         )
-        _give_back_memory()
         return opened
 
     async def _keep_history_alone(self, folder: Path, service: IndicationService) -> None:
@@ -243,6 +242,8 @@ def restore_groups(groups: Groups, recovered: Recovered, *, offset: float) -> No
         # A lost member must be accepted again, even if more is forgotten with it (S3.9).
         snapshot, members = None, []
     groups.restore(snapshot, members, held, offset=offset)
+    # The queues have taken over what was recovered.
+    _give_back_memory()
 
 
 def fail(folder: Path | None, error: OSError) -> NoReturn:

@@ -2,22 +2,18 @@
 journal."""
 
 import sys
-from array import array
-from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import compress, islice, takewhile
+from itertools import takewhile
 from operator import attrgetter
-from typing import NamedTuple
 
 from pillion_sidecar.config.schema.service import Durability
+from pillion_sidecar.delivery.compact_entries import CompactEntries, CompactEntry
 from pillion_sidecar.delivery.entries import EntryColumns, QueueEntry, Subscription
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.journal.ports import Journal
 
-#: Entries taken from the front before the columns are compacted.
-_SLACK = 4096
 #: Loaded entries of a queue, and the number below which more are read back.
 FRONT_ENTRIES = 64
 FRONT_LOW = 24
@@ -64,151 +60,6 @@ class TrackerTable:
             if not self._counts[number]:
                 del self._counts[number], self._tuples[number], self._numbers[id(trackers)]
         return trackers
-
-
-class CompactEntry(NamedTuple):
-    """An entry whose indication is only in the journal."""
-
-    id: int
-    position: int
-    number: int
-    subscription: int
-    trackers: int
-
-
-class CompactEntries:
-    """Compact entries by number, in columns of 32 bytes an entry.
-
-    ``popleft`` and ``append`` cost O(1), finding a number O(log n).
-    """
-
-    __slots__ = ("_head", "_ids", "_numbers", "_positions", "_subscriptions", "_trackers")
-
-    def __init__(
-        self,
-        *,
-        ids: "array[int] | None" = None,
-        positions: "array[int] | None" = None,
-        numbers: "array[int] | None" = None,
-        subscriptions: "array[int] | None" = None,
-    ) -> None:
-        """Take over columns of equal length (``RecoveredQueue``)."""
-        self._ids = array("Q") if ids is None else ids
-        self._positions = array("Q") if positions is None else positions
-        self._numbers = array("Q") if numbers is None else numbers
-        self._subscriptions = array("I") if subscriptions is None else subscriptions
-        self._trackers = array("I", bytes(4 * len(self._ids)))
-        self._head = 0
-
-    def __len__(self) -> int:
-        return len(self._ids) - self._head
-
-    def __iter__(self) -> Iterator[CompactEntry]:
-        return (self._at(index) for index in range(self._head, len(self._ids)))
-
-    def _at(self, index: int) -> CompactEntry:
-        return CompactEntry(
-            self._ids[index],
-            self._positions[index],
-            self._numbers[index],
-            self._subscriptions[index],
-            self._trackers[index],
-        )
-
-    @property
-    def first_number(self) -> int:
-        return self._numbers[self._head]
-
-    def append(self, entry: CompactEntry) -> None:
-        """The number must be greater than all others."""
-        self._ids.append(entry.id)
-        self._positions.append(entry.position)
-        self._numbers.append(entry.number)
-        self._subscriptions.append(entry.subscription)
-        self._trackers.append(entry.trackers)
-
-    def extend(
-        self,
-        *,
-        ids: Iterable[int],
-        positions: Iterable[int],
-        numbers: Iterable[int],
-        subscriptions: Iterable[int],
-        trackers: Iterable[int],
-    ) -> None:
-        """Append columns of equal length, with numbers greater than all others."""
-        self._ids.extend(ids)
-        self._positions.extend(positions)
-        self._numbers.extend(numbers)
-        self._subscriptions.extend(subscriptions)
-        self._trackers.extend(trackers)
-
-    def first(self, count: int) -> list[CompactEntry]:
-        end = min(self._head + count, len(self._ids))
-        return [self._at(index) for index in range(self._head, end)]
-
-    def behind(self, number: int, count: int) -> list[CompactEntry]:
-        """Return the first entries whose numbers are greater, at most ``count``."""
-        begin = bisect_right(self._numbers, number, self._head)
-        end = min(begin + count, len(self._ids))
-        return [self._at(index) for index in range(begin, end)]
-
-    def count_behind(self, number: int) -> int:
-        """Return how many entries have greater numbers."""
-        return len(self._ids) - bisect_right(self._numbers, number, self._head)
-
-    def popleft(self) -> CompactEntry:
-        """Requires an entry."""
-        entry = self._at(self._head)
-        self._head += 1
-        if self._head >= _SLACK and self._head * 2 >= len(self._ids):
-            for column in self._columns():
-                del column[: self._head]
-            self._head = 0
-        return entry
-
-    def _columns(self) -> "tuple[array[int], ...]":
-        return self._ids, self._positions, self._numbers, self._subscriptions, self._trackers
-
-    def index(self, number: int) -> int | None:
-        index = bisect_left(self._numbers, number, self._head)
-        return index if index < len(self._numbers) and self._numbers[index] == number else None
-
-    def move(self, number: int, position: int) -> bool:
-        """Relocate an entry's indication; False if the entry is not here."""
-        index = self.index(number)
-        if index is None:
-            return False
-        self._positions[index] = position
-        return True
-
-    def subscriptions(self) -> set[int]:
-        return set(self._subscriptions[self._head :])
-
-    def remove_subscription(self, subscription: int) -> "CompactEntries":
-        subscriptions = self._subscriptions[self._head :]
-        if subscription not in subscriptions:
-            return CompactEntries()
-        # By columns: a million entries fit into one turn of the event loop.
-        removed = self._chosen(bytes(map(subscription.__eq__, subscriptions)))
-        self._take_over(self._chosen(bytes(map(subscription.__ne__, subscriptions))))
-        return removed
-
-    def _chosen(self, chosen: bytes) -> "CompactEntries":
-        entries = CompactEntries()
-        for column, into in zip(self._columns(), entries._columns(), strict=True):
-            into.extend(compress(islice(column, self._head, None), chosen))
-        return entries
-
-    def surrender(self) -> "CompactEntries":
-        given = CompactEntries()
-        given._take_over(self)
-        self._take_over(CompactEntries())
-        return given
-
-    def _take_over(self, other: "CompactEntries") -> None:
-        for name in CompactEntries.__slots__:
-            setattr(self, name, getattr(other, name))
 
 
 class Packing:
@@ -409,7 +260,7 @@ class Backlog:
     # ------------------------------------------------------------------ the journal's questions
 
     def contains(self, number: int) -> bool:
-        return self._loaded_entry(number) is not None or self.back.index(number) is not None
+        return self._loaded_entry(number) is not None or self.back.contains(number)
 
     def move(self, number: int, position: int, size: int) -> bool:
         """Relocate an entry's indication; False if the entry is not here."""

@@ -22,7 +22,8 @@ from pillion_sidecar.config.schema.destination import (
     is_withheld,
 )
 from pillion_sidecar.config.schema.service import Durability
-from pillion_sidecar.delivery.backlog import Backlog, CompactEntries
+from pillion_sidecar.delivery.backlog import Backlog
+from pillion_sidecar.delivery.compact_entries import CompactEntries
 from pillion_sidecar.delivery.entries import EntryColumns, QueueEntry, Subscription
 from pillion_sidecar.delivery.handler import Handler, Hold
 from pillion_sidecar.delivery.health import ListenerHealth, QueueStatistics, shifted

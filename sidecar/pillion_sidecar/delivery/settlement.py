@@ -14,7 +14,8 @@ from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.backlog import CompactEntries, CompactEntry, Packing
+from pillion_sidecar.delivery.backlog import Packing
+from pillion_sidecar.delivery.compact_entries import CompactEntries, CompactEntry
 from pillion_sidecar.delivery.dead_letters import DeadLetters
 from pillion_sidecar.delivery.entries import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome
@@ -225,8 +226,7 @@ class DiscardTurns:
 
     def contains(self, index: int, number: int) -> bool:
         return any(
-            batch.packed.index(number) is not None
-            or any(entry.number == number for entry in batch.entries)
+            batch.packed.contains(number) or any(entry.number == number for entry in batch.entries)
             for batch in self.by_index.get(index, ())
         ) or (self._is_loading(index) and any(one.number == number for one in self._loading))
 

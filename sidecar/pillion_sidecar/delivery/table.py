@@ -17,7 +17,8 @@ from pillion_sidecar.config.schema.destination import (
 )
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.backlog import Backlog, CompactEntries, Packing
+from pillion_sidecar.delivery.backlog import Backlog, Packing
+from pillion_sidecar.delivery.compact_entries import CompactEntries
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue

@@ -2,10 +2,19 @@
 
 from array import array
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.delivery.backlog import CompactEntries, CompactEntry, TrackerTable
+from pillion_sidecar.delivery import compact_entries
+from pillion_sidecar.delivery.backlog import TrackerTable
+from pillion_sidecar.delivery.compact_entries import (
+    _LOW,
+    LOOSE_ENTRIES,
+    CompactEntries,
+    CompactEntry,
+)
+from support.columns import column_bytes
 from support.delivery import Settlements
 
 
@@ -33,6 +42,15 @@ def packed(*entries: CompactEntry) -> CompactEntries:
     )
 )
 def test_they_are_what_a_list_would_be(steps: list[tuple[str, int, int]]) -> None:
+    check(steps)
+    with pytest.MonkeyPatch.context() as patch:
+        # As a long backlog.
+        patch.setattr(compact_entries, "BLOCK_ENTRIES", 3)
+        patch.setattr(compact_entries, "LOOSE_ENTRIES", 5)
+        check(steps)
+
+
+def check(steps: list[tuple[str, int, int]]) -> None:
     columns, expected, number = CompactEntries(), list[CompactEntry](), 0
     for step, first, second in steps:
         match step:
@@ -61,9 +79,10 @@ def test_they_are_what_a_list_would_be(steps: list[tuple[str, int, int]]) -> Non
         later = [one for one in expected if one.number > 9]
         assert columns.behind(9, 2) == later[:2]
         assert columns.count_behind(9) == len(later)
+        assert not columns.contains(number + 1)
         assert columns.subscriptions() == {one.subscription for one in expected}
         for one in expected:
-            assert columns.index(one.number) is not None
+            assert columns.contains(one.number)
         if expected:
             assert columns.first_number == expected[0].number
 
@@ -83,14 +102,49 @@ def test_columns_that_were_recovered_are_taken_over_with_no_tracker() -> None:
     ]
 
 
+def test_recovered_columns_are_narrowed() -> None:
+    columns = CompactEntries(
+        ids=array("Q", range(7, 50_007)),
+        positions=array("Q", (5 << 32 | 700 * number for number in range(50_000))),
+        numbers=array("Q", range(50_000)),
+        subscriptions=array("I", [3] * 50_000),
+    )
+    assert column_bytes(columns) < 7.1 * 50_000 + 32 * LOOSE_ENTRIES
+    assert columns.popleft() == CompactEntry(7, 5 << 32, 0, 3, 0)
+    assert columns.behind(49_998, 2) == [CompactEntry(50_006, 5 << 32 | 700 * 49_999, 49_999, 3, 0)]
+
+
+def test_what_is_moved_far_away_is_where_it_is_now() -> None:
+    columns = packed(*(CompactEntry(one, 1 << 32 | one, one, 0, 0) for one in range(5000)))
+    for number, position in ((7, 1 << 32 | 5), (8, 1 << 32 | _LOW), (9, (_LOW - 1) << 32), (7, 2)):
+        assert columns.move(number, position)
+        moved = next(one for one in columns if one.number == number)
+        assert moved == CompactEntry(number, position, number, 0, 0)
+    assert [one.number for one in columns] == list(range(5000))
+    others = [one.position for one in columns if one.number not in (7, 8, 9)]
+    assert others == [1 << 32 | one for one in range(5000) if one not in (7, 8, 9)]
+
+
+def test_a_subscription_of_a_long_row_is_removed() -> None:
+    entries = [entry(one, subscription=one > 4000 or one % 3) for one in range(6000)]
+    columns = packed(*entries)
+    for _ in range(5):
+        columns.popleft()
+    removed = columns.remove_subscription(1)
+    assert list(removed) == [one for one in entries[5:] if one.subscription == 1]
+    assert list(columns) == [one for one in entries[5:] if one.subscription != 1]
+    assert (len(removed), len(columns)) == (len(list(removed)), len(list(columns)))
+    columns.append(entry(6000))
+    assert columns.count_behind(3000) == len([one for one in columns if one.number > 3000])
+
+
 def test_what_was_taken_from_a_long_row_is_given_back() -> None:
     columns = packed(*(entry(number) for number in range(20_000)))
     for number in range(20_000):
         assert columns.popleft().number == number
-        assert columns.index(number) is None
+        assert not columns.contains(number)
         if number % 1000 == 999:
-            # Columns move up when half of them is taken, but not for a few.
-            assert len(columns._numbers) - len(columns) <= max(len(columns), 4096)
+            assert column_bytes(columns) <= 13 * len(columns) + 32 * 2 * LOOSE_ENTRIES
     assert len(columns) == 0
 
 

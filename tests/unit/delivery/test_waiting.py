@@ -3,13 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from pillion_sidecar.config.schema.service import Durability
-from pillion_sidecar.delivery.backlog import (
-    FRONT_ENTRIES,
-    FRONT_LOW,
-    Backlog,
-    CompactEntries,
-    Packing,
-)
+from pillion_sidecar.delivery.backlog import FRONT_ENTRIES, FRONT_LOW, Backlog, Packing
+from pillion_sidecar.delivery.compact_entries import CompactEntries
 from pillion_sidecar.delivery.entries import EntryColumns, QueueEntry, Subscription
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.memory import MemoryJournal

@@ -23,7 +23,8 @@ from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.destination import ListenerDestination, RetryPolicy
 from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
-from pillion_sidecar.delivery.backlog import FRONT_ENTRIES, CompactEntries
+from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
+from pillion_sidecar.delivery.compact_entries import CompactEntries, CompactEntry
 from pillion_sidecar.delivery.entries import REMEMBERED_EVENTS
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import GROUP_SEARCH
@@ -92,6 +93,7 @@ from pillion_sidecar.telemetry.administration import (
 )
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.events import EVENTS
+from support.columns import column_bytes
 from support.house import ROOT
 from support.manual import codes, numbers, table, text_of
 
@@ -397,14 +399,23 @@ def test_what_a_journal_holds_by_the_size_of_its_volume_is_as_stated(row: list[s
 
 
 def test_what_an_entry_behind_the_front_takes_is_as_stated() -> None:
-    packed = CompactEntries()
-    columns = [getattr(packed, name) for name in CompactEntries.__slots__]
-    size = sum(column.itemsize for column in columns if isinstance(column, array))
+    # Indications of 600 B, all of them for one subscription of one destination.
+    count = 100_000
+    packed = CompactEntries(
+        ids=array("Q", range(1, count + 1)),
+        positions=array("Q", ((one // 27_000) << 32 | one % 27_000 * 600 for one in range(count))),
+        numbers=array("Q", range(count)),
+        subscriptions=array("I", bytes(4 * count)),
+    )
+    least = column_bytes(packed) // count
+    few = CompactEntries()
+    few.append(CompactEntry(1, 2, 3, 4, 5))
+    most = column_bytes(few)
     assert f"the first {FRONT_ENTRIES} entries loaded" in text_of("architecture.md")
-    assert f"in columns, {size} bytes an entry" in text_of("architecture.md")
+    assert f"in columns, {least} to {most} bytes an entry" in text_of("architecture.md")
     stated = f"among the first {FRONT_ENTRIES} of a queue ({GROUP_SEARCH} with `ordering: Group`)"
-    assert f"{stated}; each entry behind them takes {size} bytes" in text_of("sizing.md")
-    assert f"1,000,000 entries on disk take {size} MB" in text_of("sizing.md")
+    assert f"{stated}; each entry behind them takes {least} to {most} bytes" in text_of("sizing.md")
+    assert f"1,000,000 entries on disk take {least} to {most} MB" in text_of("sizing.md")
 
 
 def test_the_stated_size_of_a_volume_has_room_for_the_stated_outage() -> None:
