@@ -56,7 +56,6 @@ from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.journal_runtime import (
     JournalFolder,
     fail,
-    give_back_memory,
     history_bytes,
     restore_groups,
     wanted_durability,
@@ -555,7 +554,6 @@ class Deliverer:
         self._work.receipts.resume(
             self._callbacks, prefixes=lambda: self._context.callbacks, render=callback_body
         )
-        give_back_memory()
 
     def _publishers(self) -> Sequence[AllowedPublisher]:
         return () if self._configuration is None else self._configuration.service.publishers

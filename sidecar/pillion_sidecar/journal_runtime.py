@@ -38,7 +38,7 @@ HISTORY_SHARE = 0.1
 DEFAULT_HISTORY_BYTES = 128 << 20
 
 
-def give_back_memory() -> None:
+def _give_back_memory() -> None:
     """Make the C library release free memory, if it can: reading a million records, and narrowing
     their columns, leaves about 70 MB."""
     import ctypes  # of no use without a journal
@@ -242,6 +242,8 @@ def restore_groups(groups: Groups, recovered: Recovered, *, offset: float) -> No
         # A lost member must be accepted again, even if more is forgotten with it (S3.9).
         snapshot, members = None, []
     groups.restore(snapshot, members, held, offset=offset)
+    # The queues have taken over what was recovered.
+    _give_back_memory()
 
 
 def fail(folder: Path | None, error: OSError) -> NoReturn:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.journal.ports import PlainIdentity
 from pillion_sidecar.journal.recovery import Recovery, recover
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.testing import FakeTime
@@ -17,6 +18,17 @@ class Identities:
     def __init__(self) -> None:
         self.found: dict[bytes, tuple[bool, DiscardReason | None]] = {}
         self.times: dict[bytes, tuple[float, float | None, str]] = {}
+
+    def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None:
+        for digest, accepted_at, expires, pending in identities:
+            self.restore(
+                digest,
+                accepted_at=accepted_at - offset,
+                expires=expires or None,
+                pending=pending,
+                reason=None,
+                destination="",
+            )
 
     def restore(
         self,

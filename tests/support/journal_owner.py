@@ -12,6 +12,7 @@ from pillion_sidecar.journal.limits import MIB, JournalSettings
 from pillion_sidecar.journal.ports import (
     NO_NUMBER,
     Place,
+    PlainIdentity,
     QueueState,
     Recovered,
     SubscriptionRecord,
@@ -73,6 +74,17 @@ class Owner:
 
     def failed(self, error: OSError) -> None:
         self.errors.append(error)
+
+    def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None:
+        for digest, accepted_at, expires, pending in identities:
+            self.restore(
+                digest,
+                accepted_at=accepted_at - offset,
+                expires=expires or None,
+                pending=pending,
+                reason=None,
+                destination="",
+            )
 
     def restore(
         self,

@@ -303,8 +303,16 @@ class Recovered:
     lost: dict[str, int] = field(default_factory=dict)
 
 
+#: The digest of an identity, journal time of the acceptance, its ``expires`` (0.0 for none), and
+#: whether it is pending; if not, it is delivered.
+PlainIdentity: TypeAlias = tuple[bytes, float, float, bool]
+
+
 class IdentitySink(Protocol):
     """Takes the identities that a journal remembers (``DuplicateMemory``)."""
+
+    def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None:
+        """Remember identities of a previous run; ``offset`` is ``Journal.offset``."""
 
     def restore(
         self,

@@ -16,6 +16,7 @@ from pillion_sidecar.journal.ports import (
     GroupRecord,
     IdentitySink,
     Place,
+    PlainIdentity,
     RecoveredQueue,
 )
 from pillion_sidecar.journal.records import (
@@ -46,6 +47,10 @@ _PART = int(Flag.PART)
 _REPEAT = int(Flag.REPEAT)
 #: A record with one of these flags needs ``_add_any``.
 _ODD = _HELD | _BODILESS
+#: An identity with one of these flags needs ``_remember``.
+_MORE_OF_IDENTITY = _PART | _REPEAT
+#: Identities that are restored together, if a commit has no more: they take memory until then.
+_TOGETHER = 1024
 _NOTHING: dict[int, int] = {}
 #: No destination has this index.
 _NOBODY = -1
@@ -73,16 +78,20 @@ class Rebuild:
     lost: dict[str, int] = field(default_factory=dict)
     #: The greatest id of those.
     lost_through: int = 0
+    #: Those that are pending or delivered; restored together.
+    _identities: list[PlainIdentity] = field(default_factory=list)
     _appends: dict[int, _Appends] = field(default_factory=dict)
     #: Ids in ``account.copies`` whose identities have been restored.
     _remembered: set[int] = field(default_factory=set)
 
     def add(self, number: int, data: bytes, ranges: Sequence[tuple[int, int]]) -> int:
         """Take a segment's sound ranges; return the bytes of records that are still needed."""
-        account, appends = self.account, self._appends
-        through, settled, copies = account.through, account.settled, account.copies
-        unpack, last, groups_at = _ONE.unpack_from, len(data) - _ONE.size, account.groups_at
+        account, identities = self.account, self._identities
+        copies, groups_at = account.copies, account.groups_at
+        unpack, last = _ONE.unpack_from, len(data) - _ONE.size
         base, live = position_of(number, 0), 0
+        # Of the destination of the record before, which most often is the next one's too.
+        before, through, how_of = _NOBODY, -1, _NOTHING.get
         for begin, end in ranges:
             at = begin
             while at < end:
@@ -99,48 +108,54 @@ class Rebuild:
                     destination, subscription, place,
                 ) = unpack(data, at)
                 # fmt: on
-                if kind != _INDICATION:
-                    at += size
-                    continue
                 is_copy = flags & _COPY
-                if entries != 1 or flags & _ODD or (origin and not is_copy) or record_id in copies:
+                if (
+                    kind != _INDICATION
+                    or entries != 1
+                    or flags & _ODD
+                    or (origin and not is_copy)
+                    or record_id in copies
+                ):
                     frame = Frame(kind, flags, size, entries, record_id)
                     live += self._add_any(base + at, data, at, frame)
                     at += size
                     continue
-                how = settled.get(destination, _NOTHING).get(place)
-                if how is None and place <= through.get(destination, -1):
-                    how = DELIVERED
+                if destination != before:
+                    before = destination
+                    through = account.through.get(destination, -1)
+                    how_of = account.settled.get(destination, _NOTHING).get
+                how = how_of(place, DELIVERED if place <= through else None)
                 if how is None:
-                    ids, positions, numbers, subscriptions = appends.get(
-                        destination
-                    ) or self._columns(destination)
+                    columns = self._appends.get(destination) or self._columns(destination)
+                    ids, positions, numbers, subscriptions = columns
                     ids(record_id)
                     positions(base + at)
                     numbers(place)
                     subscriptions(subscription)
                     live += size
                 if flags & _IDENTITY:
-                    self._remember(
-                        digest,
-                        accepted_at,
-                        expires,
-                        how,
-                        destination,
-                        delivered=bool(flags & _PART),
-                        repeat=bool(flags & _REPEAT),
-                    )
+                    if how or flags & _MORE_OF_IDENTITY:
+                        self._remember(digest, accepted_at, expires, how, destination, flags=flags)
+                    else:
+                        identities.append((digest, accepted_at, expires, how is None))
                 if base + at > groups_at and not is_copy:
                     frame = Frame(kind, flags, size, entries, record_id)
                     self._join(data, at, frame, accepted_at, expires)
                 at += size
+        self._restore_identities()
         return live
+
+    def _restore_identities(self) -> None:
+        self.sink.restore_all(self._identities, offset=self.offset)
+        self._identities.clear()
 
     # ------------------------------------------------------------------ one record, of any kind
 
     def _add_any(self, position: int, data: bytes, at: int, frame: Frame) -> int:
         """Take any record; return its bytes if it is still needed, else 0."""
         if frame.kind != _INDICATION:
+            if len(self._identities) >= _TOGETHER:
+                self._restore_identities()
             return 0
         accepted_at, expires, digest, origin, _, _ = INDICATION.unpack_from(data, at + FRAME.size)
         places = decode_places(data, at, frame)
@@ -156,7 +171,6 @@ class Rebuild:
             return 0
         if frame.flags & _IDENTITY and frame.id not in self._remembered:
             ended, destination = _end(places, hows)
-            delivered = DELIVERED in hows or bool(frame.flags & _PART)
             self._remember(
                 digest,
                 accepted_at,
@@ -164,8 +178,8 @@ class Rebuild:
                 ended,
                 destination,
                 pending=bool(pending),
-                delivered=delivered,
-                repeat=bool(frame.flags & _REPEAT),
+                delivered=DELIVERED in hows,
+                flags=frame.flags,
             )
         if frame.id in self.account.copies:
             self._remembered.add(frame.id)
@@ -262,9 +276,11 @@ class Rebuild:
         *,
         pending: bool = False,
         delivered: bool = False,
-        repeat: bool = False,
+        flags: int = 0,
     ) -> None:
         reason = REASONS.get(how) if how is not None else None
+        # Later ones replace earlier ones.
+        self._restore_identities()
         self.sink.restore(
             digest,
             accepted_at=accepted_at - self.offset,
@@ -272,8 +288,8 @@ class Rebuild:
             pending=pending or how is None,
             reason=reason,
             destination="" if reason is None else self.destination_name(destination),
-            delivered=delivered,
-            repeat=repeat,
+            delivered=delivered or bool(flags & _PART),
+            repeat=bool(flags & _REPEAT),
         )
 
     # ------------------------------------------------------------------ the queues

@@ -113,7 +113,7 @@ class SegmentWalk:
                 end, last = len(data), len(data) - _ONE.size
                 continue
             if frame.kind == _INDICATION:
-                _take(data, at, begin + at, frame, piece, lowest)
+                _look_at(data, at, begin + at, frame, piece, lowest)
             at += frame.size
         self._at = begin + at
 
@@ -139,7 +139,7 @@ def _claimed(data: bytes) -> int:
     return int(size) if magic == MAGIC and FRAME.size <= size <= MAXIMUM_RECORD else 0
 
 
-def _take(
+def _look_at(
     data: bytes, at: int, offset: int, frame: Frame, piece: Piece, lowest: Mapping[int, int]
 ) -> None:
     places = decode_places(data, at, frame)

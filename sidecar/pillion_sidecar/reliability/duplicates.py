@@ -4,28 +4,15 @@ identity is added once its indication is queued, so a refusal leaves none."""
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from struct import Struct
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.indication import DiscardReason, Indication
-from pillion_sidecar.reliability.identity import DIGEST_SIZE
+from pillion_sidecar.journal.ports import PlainIdentity
+from pillion_sidecar.reliability.packed_table import LAST_STATE, LAST_TICK, PackedTable
 
-#: Mean records in a bucket of a full table; buckets are at least half as full.
-MEAN_RECORDS = 32
 #: Ticks of a sixteenth of a second last for eight years.
 TICKS_PER_SECOND = 16
-LAST_TICK = (1 << 32) - 1
-#: Above every state.
-LAST_STATE = 1 << 8
-#: digest, expiry in ticks, state, name.
-_RECORD = Struct(f"<{DIGEST_SIZE}sIBH")
-SIZE = _RECORD.size
-_CONTENT = Struct("<IBH")
-_EXPIRY = Struct("<I")
-_EXPIRY_AT = DIGEST_SIZE
-_STATE = Struct("<BH")
-_STATE_AT = DIGEST_SIZE + _EXPIRY.size
 #: Tables of another size that are still searched after the capacity has changed.
 MAXIMUM_OLDER_TABLES = 3
 _PENDING = 0
@@ -41,150 +28,6 @@ _REASONS = tuple(DiscardReason)
 _NOT_DISCARDED = (None, "")
 #: Distinct names of destinations; the last index stands for all further ones.
 _MAXIMUM_NAMES = (1 << 16) - 1
-
-
-class PackedTable:
-    """Maps digests to (state, name) until an expiry in ticks.
-
-    It almost certainly holds the last ``capacity`` records, and at most three quarters more:
-    buckets fill unevenly and have three standard deviations of reserve. Records are fixed in size
-    and in order of arrival; a full bucket drops its oldest. Nothing is moved or swept as a whole,
-    so growth and expiry never block the event loop. Measurements:
-    docs/decisions/0005-duplicate-memory.md.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        buckets = 1 << max(0, (capacity // MEAN_RECORDS).bit_length())
-        self._mask = buckets - 1
-        self._buckets: list[bytearray | None] = [None] * buckets
-        self._full = SIZE * _records_for(capacity, buckets)
-        self.entries = 0
-        self.evictions = 0
-        self.last_expiry = 0
-        # Before the first expiry there is nothing to look for.
-        self._first_expiry = LAST_TICK
-
-    def resize(self, capacity: int) -> bool:
-        """Change the capacity if the number of buckets stays; return whether it did."""
-        if 1 << max(0, (capacity // MEAN_RECORDS).bit_length()) != len(self._buckets):
-            return False
-        self._full = SIZE * _records_for(capacity, len(self._buckets))
-        return True
-
-    def find(self, digest: bytes) -> tuple[int, int, int] | None:
-        """Return (expiry, state, name), expired or not, or None."""
-        bucket = self._buckets[hash(digest) & self._mask]
-        # Usually it is absent, which one search in C shows.
-        if bucket is None or (position := bucket.find(digest)) < 0:
-            return None
-        if position % SIZE and (position := _aligned(bucket, digest, position)) < 0:
-            return None
-        expiry, state, name = _CONTENT.unpack_from(bucket, position + DIGEST_SIZE)
-        return expiry, state, name
-
-    def add(self, digests: Iterable[bytes], expiry: int, state: int, now: int) -> None:
-        """Add records that :meth:`find` does not know."""
-        content = _CONTENT.pack(expiry, state, 0)
-        buckets, mask, full = self._buckets, self._mask, self._full
-        for digest in digests:
-            index = hash(digest) & mask
-            bucket = buckets[index]
-            if bucket is None:
-                bucket = buckets[index] = bytearray()
-            elif len(bucket) >= full or self._first_expiry <= now:
-                self._make_room(bucket, now)
-            bucket += digest
-            bucket += content
-            self.entries += 1
-        if expiry > self.last_expiry:
-            self.last_expiry = expiry
-        if expiry < self._first_expiry:
-            self._first_expiry = expiry
-
-    def suspects(self, digests: Sequence[bytes | None]) -> list[int]:
-        """Return the indices of those that may have a record, or repeat one before; None is new."""
-        buckets, mask = self._buckets, self._mask
-        seen: set[bytes] = set()
-        found = []
-        for index, digest in enumerate(digests):
-            if digest is None:
-                continue
-            bucket = buckets[hash(digest) & mask]
-            if digest in seen or (bucket is not None and digest in bucket):
-                found.append(index)
-            else:
-                seen.add(digest)
-        return found
-
-    def restore(self, digest: bytes, expiry: int, state: int, name: int) -> None:
-        """Add or replace a record of an earlier run. Nothing expires meanwhile."""
-        index = hash(digest) & self._mask
-        bucket = self._buckets[index]
-        if bucket is None:
-            bucket = self._buckets[index] = bytearray()
-        elif (position := bucket.find(digest)) >= 0:
-            position = _aligned(bucket, digest, position)
-            if position >= 0:
-                del bucket[position : position + SIZE]
-                self.entries -= 1
-        if len(bucket) >= self._full:
-            self._make_room(bucket, 0)
-        bucket += _RECORD.pack(digest, expiry, state, name)
-        self.entries += 1
-        if expiry > self.last_expiry:
-            self.last_expiry = expiry
-        if expiry < self._first_expiry:
-            self._first_expiry = expiry
-
-    def _make_room(self, bucket: bytearray, now: int) -> None:
-        while bucket:
-            expired = _EXPIRY.unpack_from(bucket, _EXPIRY_AT)[0] <= now
-            if not expired:
-                if len(bucket) < self._full:
-                    return
-                self.evictions += 1
-            del bucket[:SIZE]
-            self.entries -= 1
-
-    def update(self, digest: bytes, *, state: int, name: int, final: int) -> bool:
-        """Change (state, name) of a record whose state is below ``final``; return whether there was
-        one."""
-        bucket = self._buckets[hash(digest) & self._mask]
-        if bucket is None:
-            return False
-        position = bucket.find(digest)
-        if position % SIZE:
-            position = _aligned(bucket, digest, position)
-        if position < 0 or bucket[position + _STATE_AT] >= final:
-            return False
-        _STATE.pack_into(bucket, position + _STATE_AT, state, name)
-        return True
-
-    def remove(self, digest: bytes) -> None:
-        """Remove a record, if present; its space is reused when the bucket needs it."""
-        bucket = self._buckets[hash(digest) & self._mask]
-        if bucket is None:
-            return
-        position = _aligned(bucket, digest, bucket.find(digest))
-        if position >= 0:
-            _wipe(bucket, position)
-
-
-def _records_for(capacity: int, buckets: int) -> int:
-    if buckets == 1:
-        return capacity
-    mean = capacity / buckets
-    return math.ceil(mean + 3 * math.sqrt(mean))
-
-
-def _aligned(bucket: bytearray, digest: bytes, position: int) -> int:
-    while position >= 0 and position % SIZE:
-        position = bucket.find(digest, position + 1)
-    return position
-
-
-def _wipe(bucket: bytearray, position: int) -> None:
-    bucket[position : position + _STATE_AT] = bytes(_STATE_AT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +175,33 @@ class DuplicateMemory:
             expiry = LAST_TICK
         self._table.add(digests, expiry, _PENDING if pending else _DELIVERED, ticks)
 
+    def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None:
+        """See ``IdentitySink``. Those that came at about the same time are one step."""
+        window, origin, since = self._window, self._wall_origin(), offset + self._epoch
+        together: list[bytes] = []
+        expiry_of_all = state_of_all = 0
+        for digest, accepted_at, expires, pending in identities:
+            if expires:
+                expiry = int((expires - origin) * TICKS_PER_SECOND) + 1
+            else:
+                expiry = int((accepted_at - since) * TICKS_PER_SECOND) + window
+            state = _PENDING if pending else _DELIVERED
+            if expiry != expiry_of_all or state != state_of_all:
+                self._restore_together(together, expiry_of_all, state_of_all)
+                together, expiry_of_all, state_of_all = [], expiry, state
+            together.append(digest)
+        self._restore_together(together, expiry_of_all, state_of_all)
+
+    def _restore_together(self, digests: list[bytes], expiry: int, state: int) -> None:
+        if digests and expiry > 0:
+            self._table.restore_all(digests, min(expiry, LAST_TICK), state)
+
+    def _wall_origin(self) -> float:
+        """Return when ticks begin, in seconds since the epoch."""
+        if self._origin is None:
+            self._origin = self._clock.time() - self._clock.monotonic() + self._epoch
+        return self._origin
+
     def restore(
         self,
         digest: bytes,
@@ -349,9 +219,7 @@ class DuplicateMemory:
         if expires is None:
             expiry = int((accepted_at - self._epoch) * TICKS_PER_SECOND) + self._window
         else:
-            if self._origin is None:
-                self._origin = self._clock.time() - self._clock.monotonic() + self._epoch
-            expiry = int((expires - self._origin) * TICKS_PER_SECOND) + 1
+            expiry = int((expires - self._wall_origin()) * TICKS_PER_SECOND) + 1
         if expiry <= 0:
             return
         if expiry > LAST_TICK:

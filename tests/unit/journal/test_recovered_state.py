@@ -112,6 +112,23 @@ def test_two_places_at_one_destination_are_two_entries(files: MemoryFiles, hand:
 # ---------------------------------------------------------------------- time
 
 
+def test_records_of_one_destination_are_found_among_those_of_several(
+    files: MemoryFiles, hand: Hand
+) -> None:
+    hand.commit()
+    settled, pair, single = hand.place(1), [hand.place(1), hand.place(2)], hand.place(1)
+    hand.indication([settled], digest=b"a" * 16)
+    hand.settle((1, DELIVERED, settled.number))
+    first = hand.indication(pair, digest=b"b" * 16)
+    second = hand.indication([single], digest=b"c" * 16)
+    identities = Identities()
+    recovery = open_again(files, identities)
+    assert [number for number, *_ in columns(recovery)[1]] == [pair[0].number, single.number]
+    assert [one for _, one, *_ in columns(recovery)[1]] == [first.id, second.id]
+    pending = {digest[:1]: is_pending for digest, (is_pending, _) in identities.found.items()}
+    assert pending == {b"a": False, b"b": True, b"c": True}
+
+
 def test_journal_time_never_goes_back(files: MemoryFiles, hand: Hand) -> None:
     hand.time = 1_800_000_000.0
     hand.commit()

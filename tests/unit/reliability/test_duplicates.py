@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
@@ -329,6 +331,41 @@ def test_a_full_memory_keeps_what_was_restored_last(fake_time: FakeTime) -> None
     assert (memory.entries, memory.evictions) == (3, 1)
     remember(memory, fake_time, "e")
     assert memory.find(digest("d")) is not None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 12),
+            st.floats(0.0, 120.0),
+            st.one_of(st.just(0.0), st.floats(1.0, 120.0)),
+            st.booleans(),
+        ),
+        max_size=40,
+    )
+)
+def test_identities_restored_together_are_as_if_one_by_one(
+    given_ones: list[tuple[int, float, float, bool]],
+) -> None:
+    time = FakeTime(now=100.0, epoch=100.0)
+    together, one_by_one = make(time, window=60, capacity=4), make(time, window=60, capacity=4)
+    offset = -5.0
+    found = [(digest(str(name)), at, until, pending) for name, at, until, pending in given_ones]
+    together.restore_all(found, offset=offset)
+    for one, accepted_at, expires, pending in found:
+        one_by_one.restore(
+            one,
+            accepted_at=accepted_at - offset,
+            expires=expires or None,
+            pending=pending,
+            reason=None,
+            destination="",
+        )
+    assert (together.entries, together.evictions) == (one_by_one.entries, one_by_one.evictions)
+    for seconds in (0, 15, 30, 60):
+        time.advance(seconds)
+        for name in range(13):
+            assert together.find(digest(str(name))) == one_by_one.find(digest(str(name)))
 
 
 def test_how_an_identity_ended_is_told_to_the_journal(fake_time: FakeTime) -> None:
