@@ -387,6 +387,10 @@ class _Machine:
         assert alert is not None
         self.state.alert = None
         self._turns.append(max(at, alert.told))
+        if at < alert.told:
+            # By the clock it was ahead of the readings. What follows is later than what was told,
+            # so it has no identity that was there before.
+            self.state.done = max(self.state.done, alert.told + 1)
         self._tell(alert, TransitionKind.CLEARED, at, reason=reason)
 
     def _tell(
