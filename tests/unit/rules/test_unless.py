@@ -432,6 +432,7 @@ def kinds(found: Sequence[Transition]) -> list[Transition]:
             (rule("gale", "strom"), STORM),
             "rule gale: unless: no rule has the name 'strom'; did you",
         ),
+        ((GALE,), "no rule has the name 'storm'; give this rule, too, or remove it"),
         (
             (rule("a", "b"), rule("b", "c"), rule("c", "a")),
             "unless: a cycle: a names b, b names c, c names a; remove one of these names",
