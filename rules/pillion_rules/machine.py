@@ -340,7 +340,8 @@ class _Machine:
             yield alert.clear_since + self._times.keep, _Due.CLEAR
         if alert.is_hidden:
             # By the windows of now: the one that hid it may be gone.
-            since = max(alert.told, self.state.done, NEVER if alert.is_covered else self._told_from)
+            is_old = not alert.is_covered and (alert.is_old or alert.told_level)
+            since = max(alert.told, self.state.done, self._told_from if is_old else NEVER)
             if (at := outside(self._hiding, since)) < FOREVER:
                 yield at, _Due.TELL
         elif self._times.repeat is not None:
@@ -393,6 +394,10 @@ class _Machine:
         assert alert is not None
         self.state.alert = None
         self._turns.append(max(at, alert.told))
+        if at < alert.told:
+            # By the clock it was ahead of the readings. What follows is later than what was told,
+            # so it has no identity that was there before.
+            self.state.done = max(self.state.done, alert.told + 1)
         self._tell(alert, TransitionKind.CLEARED, at, reason=reason)
 
     def _tell(
@@ -401,7 +406,13 @@ class _Machine:
         # By the clock an alert may be ahead of the readings.
         at = max(at, alert.told)
         alert.told = at
+        ends = transition is TransitionKind.CLEARED
+        if not ends and self._is_told(at) and self._tell_old_raise(alert) and not alert.is_hidden:
+            alert.is_covered = False
+            return
         kind, untold = self._seen(alert, transition, at)
+        if untold is Untold.AGE and outside(self._hiding, at) == at:
+            _age(alert, at)
         alert.is_covered = untold is not None and outside(self._unless, at) != at
         self._add(alert, kind, at, reason=reason, untold=untold)
 
@@ -411,18 +422,13 @@ class _Machine:
         if at < self._told_from:
             # It was hidden until then, and is too old to be told of.
             alert.told, alert.is_covered = at, False
-            if not alert.told_level:
-                alert.raised_at, alert.raised_level = at, alert.level
+            _age(alert, at)
             return
         is_covered = alert.is_covered or outside(self._maintenance, alert.told) != alert.told
         if is_covered or alert.told >= self._told_from:
             self._tell(alert, TransitionKind.CHANGED, at)
             return
-        if not alert.told_level:
-            alert.told_level, level = alert.raised_level, alert.level
-            alert.level = alert.raised_level
-            self._add(alert, TransitionKind.RAISED, alert.raised_at)
-            alert.level = level
+        self._tell_old_raise(alert)
         if alert.is_hidden:
             alert.told_level = alert.level
             self._add(alert, TransitionKind.CHANGED, alert.told)
@@ -430,13 +436,27 @@ class _Machine:
             # The repeats until now were not told, and the others come as after them.
             alert.told += (at - alert.told - 1) // repeat * repeat
 
+    def _tell_old_raise(self, alert: Alert) -> bool:
+        """Tell the raise of an alert that lasts, if it was too old: another job may have told it.
+        Return whether it was."""
+        is_told = alert.is_old and not alert.told_level
+        if is_told:
+            alert.told_level, level = alert.raised_level, alert.level
+            alert.level = alert.raised_level
+            self._add(alert, TransitionKind.RAISED, alert.raised_at)
+            alert.level = level
+        return is_told
+
+    def _is_told(self, at: int) -> bool:
+        return at >= self._told_from and outside(self._hiding, at) == at
+
     def _seen(
         self, alert: Alert, transition: TransitionKind, at: int
     ) -> tuple[TransitionKind, Untold | None]:
         """What a transition is to those who have heard what was told of its alert."""
         if transition is TransitionKind.CLEARED:
             return transition, None if alert.told_level else self._reason(alert, at)
-        if at < self._told_from or outside(self._hiding, at) != at:
+        if not self._is_told(at):
             return transition, self._reason(alert, at)
         if not alert.told_level:
             transition = TransitionKind.RAISED
@@ -479,6 +499,12 @@ class _Machine:
         keys = dict(zip(self._rule.keys, self._key, strict=True))
         text = fill(parse_template(self._rule.message), {**built_in, **keys, **self.state.values})
         return text if one.reason is None else f"{text} ({_REASONS[one.reason]})"
+
+
+def _age(alert: Alert, at: int) -> None:
+    """Keep the raise that was not told for its age alone."""
+    if not alert.told_level and not alert.is_old:
+        alert.raised_at, alert.raised_level, alert.is_old = at, alert.level, True
 
 
 def _shortest(*durations: int | None) -> int:

@@ -47,6 +47,8 @@ class Alert:
     told_level: int = 0
     #: Whether a rule of ``unless`` was raised at the last transition.
     is_covered: bool = False
+    #: Whether its raise was not told for its age alone.
+    is_old: bool = False
 
     @property
     def is_hidden(self) -> bool:
@@ -98,9 +100,11 @@ def state_bytes(state: State) -> bytes | None:
 def _alert_of(alert: Alert | None) -> tuple[int, tuple[Any, ...] | None]:
     """The first version that knows what there is, and no more than that."""
     if alert is None or not alert.is_hidden:
-        return FIRST_VERSION, None if alert is None else _of_alert(alert)[:-2]
+        return FIRST_VERSION, None if alert is None else _of_alert(alert)[:-3]
     content = _of_alert(alert)
-    return (VERSION, content) if alert.is_covered else (SECOND_VERSION, content[:-1])
+    if alert.is_old:
+        return VERSION, content
+    return (VERSION, content[:-1]) if alert.is_covered else (SECOND_VERSION, content[:-2])
 
 
 def sealed(content: bytes, *, version: int = FIRST_VERSION) -> bytes:
@@ -157,6 +161,6 @@ def _state(
 
 def _alert(level: int, *others: Any) -> Alert:
     found = Alert(level, *others)
-    if len(others) < len(fields(Alert)) - 2:
+    if len(others) < len(fields(Alert)) - 3:
         found.told_level = level
     return found

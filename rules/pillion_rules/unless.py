@@ -20,7 +20,8 @@ def unless_problems(rules: Sequence[Rule]) -> Iterator[str]:
         for name in rule.unless or ():
             where = f"rule {rule.name}: unless:"
             if name not in known:
-                hint = nearest(name, [one for one in known if one != rule.name])
+                others = [one for one in known if one != rule.name]
+                hint = nearest(name, others) if others else "give this rule, too, or remove it"
                 yield f"{where} no rule has the name {shown(name)}; {hint}"
                 continue
             for field in _SAME:

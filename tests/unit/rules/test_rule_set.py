@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pillion_rules import CLEAR, JudgedReading, Reading, Rule, RuleSet, StateError, Transition
+from pillion_rules import (
+    CLEAR,
+    JudgedReading,
+    MaintenanceWindow,
+    Reading,
+    Rule,
+    RuleSet,
+    StateError,
+    Transition,
+)
 from pillion_rules.durations import MINUTE
 from pillion_rules.machine import MOST_PENDING
 from pillion_rules.state import NEVER, opened
@@ -119,6 +128,21 @@ def test_a_reading_that_comes_after_an_alert_by_the_clock_clears_it() -> None:
     assert (late.late, late.transitions) == (1, ())
     found = rules.step(KEY, late.state, [], watermark=8 * MINUTE)
     assert told(found.transitions) == [("silent", "cleared", 7)]
+
+
+@pytest.mark.parametrize("windows", [(), ((5, 12),)])
+def test_late_readings_after_repeats_by_the_clock_make_no_identity_twice(
+    windows: tuple[tuple[int, int], ...],
+) -> None:
+    maintenance = [MaintenanceWindow(start=a * MINUTE, end=b * MINUTE) for a, b in windows]
+    rules = RuleSet([replace(SILENT, repeat="1 minute")], maintenance=maintenance)
+    state, found = None, list[Transition]()
+    for at in (1, 2, 3, 4):
+        made = rules.step(KEY, state, read((at, CLEAR)), watermark=NEVER, clock=20 * MINUTE)
+        state, found = made.state, [*found, *made.transitions]
+    assert [one.transition for one in found].count("cleared") == 3
+    assert [one.at for one in found] == sorted(one.at for one in found)
+    assert len({one.identity("source") for one in found}) == len(found)
 
 
 def test_without_a_silent_rule_the_clock_says_nothing() -> None:

@@ -248,7 +248,14 @@ def test_an_old_gale_is_told_with_the_end_of_its_storm_whenever_the_job_starts()
         ("raised", "Major", 5),
         ("changed", "Critical", 7),
     ]
-    # Raised before the storm, and told after it.
+    # Raised before the storm, changed in it or by its end, and told after it.
+    before, storm = (1, MAJOR, None), (3, None, MAJOR)
+    for rest in ([(6, CRITICAL, None), (12, None, CLEAR)], [(12, CRITICAL, CLEAR)]):
+        for told_from in (0, 2, 9, 14):
+            assert old(before, storm, *rest, told_from=told_from) == [
+                ("raised", "Major", 1),
+                ("changed", "Critical", 12),
+            ]
     assert old((1, MAJOR, None), (3, None, MAJOR), (12, None, CLEAR), told_from=9) == [
         ("raised", "Major", 1)
     ]
@@ -432,6 +439,7 @@ def kinds(found: Sequence[Transition]) -> list[Transition]:
             (rule("gale", "strom"), STORM),
             "rule gale: unless: no rule has the name 'strom'; did you",
         ),
+        ((GALE,), "no rule has the name 'storm'; give this rule, too, or remove it"),
         (
             (rule("a", "b"), rule("b", "c"), rule("c", "a")),
             "unless: a cycle: a names b, b names c, c names a; remove one of these names",
