@@ -173,7 +173,9 @@ class ConfigurationReconciler:
         before = known.evaluation if known is not None else None
         level = level_known(self._context, service)
         found = await self._evaluate(service, body, before=before, level=level)
-        if found is None:
+        there = self._context.store.get(service)
+        if found is None or there is None:
+            # Its deletion comes next, if it was deleted while the thread evaluated it.
             return
         body, evaluation, changed = found.body, found.evaluation, found.changed
         state = self._context.states.put(body, evaluation)
@@ -187,7 +189,7 @@ class ConfigurationReconciler:
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
-            if evaluation.verdict.accepted and not being_deleted(body):
+            if evaluation.verdict.accepted and not being_deleted(there):
                 changed |= await self._roll_out(service, body, state)
         except FAILURES as error:
             changed |= self._failed(state, error)
