@@ -342,14 +342,9 @@ class ConfigurationReconciler:
             if is_under_way(self._context.store.get(key))
         )
         known = self._context.states.get(service)
-        if known is not None and known.evaluation.content:
-            content = known.evaluation.content
-        else:
-            filters = filters_in(rendered, namespace=service.namespace)
-            content = {**filters, **marked_in(rendered, namespace=service.namespace)}
         surroundings = replace(
             surroundings,
-            rendered=content,
+            rendered=self._in_force(service, rendered),
             replays=replays,
             lingering=self._remains.of(
                 service, replays=(*replays, *surroundings.carried), before=rendered
@@ -387,6 +382,13 @@ class ConfigurationReconciler:
             return _Evaluated(body, fit, left_out, changed, seen, valid_until)
 
         return evaluate
+
+    def _in_force(self, service: Key, rendered: Sequence[Object]) -> Mapping[Key, str]:
+        known = self._context.states.get(service)
+        if known is not None and known.evaluation.content:
+            return known.evaluation.content
+        filters = filters_in(rendered, namespace=service.namespace)
+        return {**filters, **marked_in(rendered, namespace=service.namespace)}
 
     def _subscriptions_of(self, service: Key) -> list[str]:
         return [key.name for key in self._context.references.subscriptions_to(service)]
