@@ -304,14 +304,14 @@ class ConfigurationReconciler:
         changed = self._log.since(known.seen, service.namespace)
         if changed is None:
             return None
-        found = concerned(
+        return concerned(
             changed,
             before,
             service=service,
             namespace=self._context.namespace(service.namespace),
             references=self._context.references,
+            most=len(before.subscriptions) // 2,
         )
-        return found if 2 * len(found) <= len(before.subscriptions) else None
 
     def _rendered_before(self, service: Key) -> Callable[[], Sequence[Object]]:
         """Return what reads the configuration in force, where this operator has none to remember:

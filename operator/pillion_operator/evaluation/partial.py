@@ -7,7 +7,7 @@ never on what needs it: so the evaluation of a service is the union of those of 
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from typing import TypeVar
@@ -98,22 +98,28 @@ def concerned(
     service: Key,
     namespace: Namespace,
     references: References,
-) -> set[str]:
+    most: int,
+) -> set[str] | None:
     """The subscriptions of a service, or that were its own at the evaluation ``before``, which
-    depend on the ``changed`` objects."""
-    found = set[Key]()
+    depend on the ``changed`` objects; None: more than ``most``."""
+    found = set[str]()
     for key in changed:
-        if key.kind == SUBSCRIPTION:
-            found.add(key)
-        elif key.kind == SECRET:
-            found = found.union(*map(references.subscriptions_to, references.naming(key)))
-        else:
-            found |= references.subscriptions_to(key)
-    return {
-        key.name
-        for key in found
-        if key.name in before.subscriptions or is_of(key.name, service, namespace)
-    }
+        for one in _subscriptions_using(key, references):
+            if one.name in before.subscriptions or is_of(one.name, service, namespace):
+                found.add(one.name)
+            if len(found) > most:
+                return None
+    return found
+
+
+def _subscriptions_using(key: Key, references: References) -> Iterator[Key]:
+    if key.kind == SUBSCRIPTION:
+        yield key
+    elif key.kind == SECRET:
+        for destination in references.naming(key):
+            yield from references.subscriptions_to(destination)
+    else:
+        yield from references.subscriptions_to(key)
 
 
 def is_of(subscription: str, service: Key, namespace: Namespace) -> bool:

@@ -61,8 +61,8 @@ class Evaluated:
     def remove(self, key: Key) -> None:
         self._store.remove(key)
 
-    def again(self) -> ServiceEvaluation:
-        """Continue with what has changed, if that can be."""
+    def again(self, *, most: int = 100) -> ServiceEvaluation:
+        """Continue with what has changed, if that concerns at most so many subscriptions."""
         found = None
         if self.before is not None and self.before.basis is not None:
             changed = self._log.since(self._seen, NAMESPACE)
@@ -73,10 +73,12 @@ class Evaluated:
                 service=SERVICE,
                 namespace=self.namespace,
                 references=self._references,
+                most=most,
             )
-            own = [name for name in names if is_of(name, SERVICE, self.namespace)]
-            found = with_part(self.before, self._evaluate(own), names, NAMESPACE)
-            self.evaluated = len(own)
+            if names is not None:
+                own = [name for name in names if is_of(name, SERVICE, self.namespace)]
+                found = with_part(self.before, self._evaluate(own), names, NAMESPACE)
+                self.evaluated = len(own)
         if found is None:
             self.evaluated = None
             found = self.whole()
@@ -256,6 +258,16 @@ def test_only_the_subscriptions_that_a_change_concerns_are_evaluated(
     whole = world.whole()
     assert_same(world.again(), whole)
     assert world.evaluated == evaluated
+
+
+def test_a_change_that_concerns_too_many_is_none_of_a_part() -> None:
+    world = begun()
+    world.put(destination("a", credentials=bearer("a")))
+    world.again(most=1)
+    assert world.evaluated is None
+    world.put(destination("a", credentials=bearer("a"), suspended=True))
+    world.again(most=2)
+    assert world.evaluated == 2
 
 
 def logged(*bodies: dict[str, Any]) -> tuple[Store, ChangeLog]:
