@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import same_places
-from pillion_operator.evaluation.namespace import Namespace, usable
+from pillion_operator.evaluation.namespace import Namespace, Parsed, usable
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
@@ -25,6 +25,7 @@ from pillion_operator.evaluation.references import (
 )
 from pillion_operator.evaluation.service import Basis, ServiceEvaluation
 from pillion_operator.store import Change, Key
+from pillion_sidecar.config.addresses import Listener
 
 #: Maximum remembered changes of a namespace.
 MOST_CHANGES = 5_000
@@ -150,6 +151,7 @@ class _Union:
         self._before = before
         self._basis = basis
         self._names = concerned
+        self._namespace = namespace
         self._concerned = {Key(SUBSCRIPTION, namespace, name) for name in concerned}
         self._needs = dict(basis.needs)
         self._users = Counter(basis.users)
@@ -183,13 +185,22 @@ class _Union:
             same_places=same_places(listeners) if is_moved else before.same_places,
             content=self._content,
             sources=_joined(before.sources, part.sources, without=self._replaced),
-            basis=Basis(
-                service=new.service,
-                needs=self._needs,
-                users=self._users,
-                left_out=self._left_out,
-                listeners=listeners,
-            ),
+            basis=None if self._is_lost(filters) else self._continued(new.service, listeners),
+        )
+
+    def _is_lost(self, filters: Iterable[str]) -> bool:
+        """Whether an earlier version of a filter is in force no more: an ended subscription may
+        still count on it, which the next evaluation finds."""
+        earlier = [name for name in filters if name in self._before.last_good]
+        return any(Key(FILTER, self._namespace, name) not in self._content for name in earlier)
+
+    def _continued(self, service: Parsed, listeners: Mapping[str, Listener]) -> Basis:
+        return Basis(
+            service=service,
+            needs=self._needs,
+            users=self._users,
+            left_out=self._left_out,
+            listeners=listeners,
         )
 
     def _release(self, user: Key) -> tuple[Key, ...]:
