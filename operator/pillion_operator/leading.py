@@ -231,7 +231,7 @@ class Leader:
 
     def _engine(self, context: Context) -> Engine:
         subscriptions = SubscriptionReconciler(context)
-        services = ConfigurationReconciler(context, ended=subscriptions.is_over)
+        services = ConfigurationReconciler(context, remaining=subscriptions.remaining)
         self._store.subscribe(services.follow)
         return Engine(
             queue=self._queue,

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import OURS, Object
@@ -146,14 +147,16 @@ class SubscriptionReconciler:
             fields = {"subscriptionState": over.state.value}
             await context.statuses.write(body, found, fields)
 
-    def is_over(self, body: Object) -> bool:
-        """Whether nothing is delivered for a subscription: by its spec, time or status.
+    def remaining(self, body: Object) -> float:
+        """Seconds until nothing is delivered for a subscription: by its spec, time or status.
 
         An end that a listener caused counts once the status has it. Otherwise no deliverer would
         report it any more, and the subscription would come back.
         """
         verdict = judge_subscription(body, removal=RemovalRule(), now=self._context.clock.time())
-        return verdict.state is not State.ENABLED
+        if verdict.state is not State.ENABLED:
+            return 0.0
+        return inf if verdict.due_again is None else verdict.due_again
 
     def _removal(self, body: Object, service: Key) -> RemovalRule:
         parsed = self._context.namespace(service.namespace).parsed(SERVICE, service.name)

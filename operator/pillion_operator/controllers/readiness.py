@@ -8,6 +8,8 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.states import ServiceState
 from pillion_operator.desired.configuration import level_of
+from pillion_operator.evaluation.fitting import OLDER_DELIVERERS
+from pillion_operator.evaluation.judging import object_problems
 from pillion_operator.evaluation.references import (
     DESTINATION,
     GATEWAY_REF,
@@ -21,7 +23,7 @@ from pillion_operator.evaluation.references import (
 )
 from pillion_operator.evaluation.relaying import relays
 from pillion_operator.evaluation.replaying import is_under_way
-from pillion_operator.evaluation.service import OLDER_DELIVERERS, missing, object_problems
+from pillion_operator.evaluation.service import missing
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
 from pillion_operator.names import configuration_secret
 from pillion_operator.polling.reports import Answer, DelivererReport

@@ -1,10 +1,11 @@
 """The reconcile of an IndicationService: renders and applies the objects of its deliverers."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
+from math import inf
 from typing import NamedTuple
 
 from pillion_operator.certificates.gateways import ServingCertificates, Trust, standing
@@ -20,9 +21,11 @@ from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.evaluation.dead_letters import letters_to, marked_in
+from pillion_operator.evaluation.fitting import fitted
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.lastgood import filters_in, rendered_objects, was_rendered
 from pillion_operator.evaluation.namespace import Namespace, draining
+from pillion_operator.evaluation.partial import ChangeLog, concerned, is_of, with_part
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
@@ -39,13 +42,13 @@ from pillion_operator.evaluation.service import (
     ServiceEvaluation,
     Surroundings,
     evaluate_service,
-    fitted,
 )
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.store import Change, Key, key_of
 from pillion_operator.watching import CHILDREN
-from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
+from pillion_sidecar.config.levels import LEVEL
+from pillion_sidecar.config.rendered import Packer, Rendered, TooLarge
 
 #: Minimum seconds between two revisions of a service: frequent changes share a few revisions.
 PAUSE = 0.25
@@ -83,6 +86,14 @@ class _Evaluated(NamedTuple):
     left_out: tuple[str, ...]
     #: The objects of which it says something else than the evaluation before.
     changed: set[Key]
+    #: See ``ServiceState``.
+    seen: int
+    valid_until: float
+
+
+#: Evaluates the named subscriptions and keeps the rest of the evaluation before; None: all
+#: subscriptions. Returns None if a part cannot be evaluated by itself.
+_Evaluate = Callable[[Judge, Collection[str] | None], _Evaluated | None]
 
 
 def desired_state(
@@ -121,10 +132,11 @@ def desired_state(
 
 
 class ConfigurationReconciler:
-    def __init__(self, context: Context, *, ended: Callable[[Object], bool]) -> None:
-        """``ended`` returns whether nothing more is delivered for a subscription."""
+    def __init__(self, context: Context, *, remaining: Callable[[Object], float]) -> None:
+        """``remaining`` returns the seconds until nothing more is delivered for a subscription."""
         self._context = context
-        self._ended = ended
+        self._remaining = remaining
+        self._log = ChangeLog()
         #: The thread's; None until the first large service.
         self._judge: Judge | None = None
         #: Whether the thread evaluates one: only one at a time, to leave CPU for the event loop.
@@ -138,6 +150,7 @@ class ConfigurationReconciler:
         self._absent: set[Key] = set()
 
     def follow(self, change: Change) -> None:
+        self._log.follow(change)
         self._absent.discard(change.key)
         service = self._certificates.follow(change)
         if service is not None:
@@ -160,11 +173,14 @@ class ConfigurationReconciler:
         before = known.evaluation if known is not None else None
         level = level_known(self._context, service)
         found = await self._evaluate(service, body, before=before, level=level)
-        if found is None:
+        there = self._context.store.get(service)
+        if found is None or there is None:
+            # Its deletion comes next, if it was deleted while the thread evaluated it.
             return
         body, evaluation, changed = found.body, found.evaluation, found.changed
         state = self._context.states.put(body, evaluation)
         state.level, state.left_out = level, found.left_out
+        state.seen, state.valid_until = found.seen, found.valid_until
         ended = self._context.clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
         if evaluation.letters != (before.letters if before is not None else frozenset()):
@@ -173,7 +189,7 @@ class ConfigurationReconciler:
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
-            if evaluation.verdict.accepted and not being_deleted(body):
+            if evaluation.verdict.accepted and not being_deleted(there):
                 changed |= await self._roll_out(service, body, state)
         except FAILURES as error:
             changed |= self._failed(state, error)
@@ -199,6 +215,8 @@ class ConfigurationReconciler:
 
     def _forget(self, service: Key) -> None:
         state = self._context.states.pop(service, None)
+        if all(other.namespace != service.namespace for other in self._context.states):
+            self._log.forget(service.namespace)
         self._context.deliverers.service_gone(service.namespace, service.name)
         self._context.applier.forget(service.namespace, service.name)
         self._lingering.forget(service)
@@ -215,46 +233,85 @@ class ConfigurationReconciler:
 
     async def _evaluate(
         self, service: Key, body: Object, *, before: ServiceEvaluation | None, level: int
-    ) -> "_Evaluated | None":
+    ) -> _Evaluated | None:
         """Return None if the service is gone, or comes again later."""
         context = self._context
         references = context.references
+        namespace = context.namespace(service.namespace)
+        part = self._part(service, before, level=level)
+        if part is not None and len(part) <= MANY:
+            evaluate = self._evaluation(service, body, namespace, before=before, level=level)
+            found = evaluate(context.judge, part)
+            if found is not None:
+                return found
         users = sum(len(references.naming(one)) for one in (service, *references.guests(service)))
-        if users <= MANY:
-            namespace = context.namespace(service.namespace)
-            rendered = self._rendered_before(service)()
-            evaluate = self._evaluation(service, body, namespace, rendered=rendered)
-            return self._fitted(body, evaluate(context.judge), before=before, level=level)
+        if users > MANY:
+            return await self._evaluate_in_thread(service, before=before, level=level)
+        evaluate = self._evaluation(
+            service,
+            body,
+            namespace,
+            before=before,
+            level=level,
+            subscriptions=self._subscriptions_of(service),
+            rendered=self._rendered_before(service)(),
+        )
+        return evaluate(context.judge, None)
+
+    async def _evaluate_in_thread(
+        self, service: Key, *, before: ServiceEvaluation | None, level: int
+    ) -> _Evaluated | None:
+        context = self._context
         if self._is_busy:
             context.requeue(service, BUSY)
             return None
         self._is_busy = True
         try:
             rendered = await asyncio.to_thread(self._rendered_before(service))
-            found = context.store.get(service)
-            if found is None:
+            body = context.store.get(service)
+            if body is None:
                 return None
             # Nothing changes in it meanwhile. A change evaluates the service again.
             namespace = context.namespace(service.namespace).copied()
-            evaluate = self._evaluation(service, found, namespace, rendered=rendered)
+            part = self._part(service, before, level=level)
+            evaluate = self._evaluation(
+                service,
+                body,
+                namespace,
+                before=before,
+                level=level,
+                subscriptions=self._subscriptions_of(service),
+                rendered=rendered,
+            )
             judge = self._judge = self._judge or context.judge.another()
             with context.parsing.beside():
                 return await asyncio.to_thread(
-                    lambda: self._fitted(found, evaluate(judge), before=before, level=level)
+                    lambda: (part is not None and evaluate(judge, part)) or evaluate(judge, None)
                 )
         finally:
             self._is_busy = False
 
-    def _fitted(
-        self,
-        body: Object,
-        evaluation: ServiceEvaluation,
-        *,
-        before: ServiceEvaluation | None,
-        level: int,
-    ) -> "_Evaluated":
-        fit, left_out = fitted(evaluation, level=level)
-        return _Evaluated(body, fit, left_out, self._changed(key_of(body), before, fit))
+    def _part(
+        self, service: Key, before: ServiceEvaluation | None, *, level: int
+    ) -> set[str] | None:
+        """The subscriptions that changes since the evaluation ``before`` concern; None: evaluate
+        all of them."""
+        known = self._context.states.get(service)
+        if known is None or before is None or before.basis is None:
+            return None
+        if min(level, known.level) < LEVEL or self._context.clock.time() >= known.valid_until:
+            return None
+        changed = self._log.since(known.seen, service.namespace)
+        if changed is None:
+            return None
+        return concerned(
+            changed,
+            before,
+            service=service,
+            namespace=self._context.namespace(service.namespace),
+            references=self._context.references,
+            most=len(before.subscriptions) // 2,
+        )
 
     def _rendered_before(self, service: Key) -> Callable[[], Sequence[Object]]:
         """Return what reads the configuration in force, where this operator has none to remember:
@@ -266,11 +323,18 @@ class ConfigurationReconciler:
         return partial(rendered_objects, secrets)
 
     def _evaluation(
-        self, service: Key, body: Object, namespace: Namespace, *, rendered: Sequence[Object]
-    ) -> Callable[[Judge], ServiceEvaluation]:
-        """Return the evaluation, which reads only ``namespace`` and references; ``rendered`` is
-        what ``_rendered_before`` has read."""
-        subscriptions = [key.name for key in self._context.references.subscriptions_to(service)]
+        self,
+        service: Key,
+        body: Object,
+        namespace: Namespace,
+        *,
+        before: ServiceEvaluation | None,
+        level: int,
+        subscriptions: Sequence[str] = (),
+        rendered: Sequence[Object] = (),
+    ) -> _Evaluate:
+        """Return the evaluation, which reads only ``namespace`` and references. ``subscriptions``
+        are all, ``rendered`` is what ``_rendered_before`` has read; a part needs neither."""
         surroundings = self._surroundings(service, body, namespace)
         replays = sorted(
             key.name
@@ -278,37 +342,56 @@ class ConfigurationReconciler:
             if is_under_way(self._context.store.get(key))
         )
         known = self._context.states.get(service)
-        if known is not None and known.evaluation.content:
-            content = known.evaluation.content
-        else:
-            filters = filters_in(rendered, namespace=service.namespace)
-            content = {**filters, **marked_in(rendered, namespace=service.namespace)}
         surroundings = replace(
             surroundings,
-            rendered=content,
+            rendered=self._in_force(service, rendered),
             replays=replays,
             lingering=self._remains.of(
                 service, replays=(*replays, *surroundings.carried), before=rendered
             ),
         )
+        seen, began = self._log.latest(service.namespace), self._context.clock.time()
 
-        def evaluate(judge: Judge) -> ServiceEvaluation:
+        def evaluate(judge: Judge, part: Collection[str] | None) -> _Evaluated | None:
+            own = subscriptions
+            if part is not None:
+                own = [name for name in part if is_of(name, service, namespace)]
             bodies = namespace.bodies(SUBSCRIPTION)
-            evaluation = evaluate_service(
+            remaining = {
+                name: self._remaining(bodies[name])
+                for name in (*own, *surroundings.relayed)
+                if name in bodies
+            }
+            found = evaluate_service(
                 service.name,
                 namespace=namespace,
                 judge=judge,
-                subscriptions=subscriptions,
-                ended={
-                    name
-                    for name in (*subscriptions, *surroundings.relayed)
-                    if name in bodies and self._ended(bodies[name])
-                },
+                subscriptions=own,
+                ended={name for name, seconds in remaining.items() if seconds <= 0},
                 surroundings=surroundings,
             )
-            return replace(evaluation, retained=surroundings.retained)
+            valid_until = began + min(filter(None, remaining.values()), default=inf)
+            if part is not None and before is not None and known is not None:
+                joined = with_part(before, found, part, service.namespace)
+                if joined is None:
+                    return None
+                found, valid_until = joined, min(valid_until, known.valid_until)
+            evaluation = replace(found, retained=surroundings.retained)
+            fit, left_out = fitted(evaluation, level=level)
+            changed = self._changed(service, before, fit)
+            return _Evaluated(body, fit, left_out, changed, seen, valid_until)
 
         return evaluate
+
+    def _in_force(self, service: Key, rendered: Sequence[Object]) -> Mapping[Key, str]:
+        known = self._context.states.get(service)
+        if known is not None and known.evaluation.content:
+            return known.evaluation.content
+        filters = filters_in(rendered, namespace=service.namespace)
+        return {**filters, **marked_in(rendered, namespace=service.namespace)}
+
+    def _subscriptions_of(self, service: Key) -> list[str]:
+        return [key.name for key in self._context.references.subscriptions_to(service)]
 
     def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
         if not is_gateway(body):
@@ -355,7 +438,9 @@ class ConfigurationReconciler:
             state.unwritten = lost
             return content.keys() | state.rollout.content.keys()
         try:
-            rendered = await packed(content.values())
+            if state.packed is None or state.packed[0] is not content:
+                state.packed = content, await packed(state.packer, content.values())
+            rendered = state.packed[1]
         except TooLarge as error:
             # What is in force stays in force.
             state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
@@ -478,9 +563,19 @@ def judged_otherwise(
             (FILTER, before.unknown_classes if before else {}, after.unknown_classes),
             (DESTINATION, before.same_places if before else {}, after.same_places),
         )
-        for name in old.keys() | new.keys()
-        if old.get(name) != new.get(name)
+        for name in _differing(old, new)
     }
+
+
+def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
+    if old is new:
+        return
+    for name, one in new.items():
+        there = old.get(name)
+        # Most are the same object, which Python would compare all the same.
+        if there is not one and there != one:
+            yield name
+    yield from old.keys() - new.keys()
 
 
 def not_written(error: Exception) -> Verdict:
@@ -495,9 +590,9 @@ def not_written(error: Exception) -> Verdict:
     return Verdict(False, "NotWritten", f"The configuration cannot be written: {why}.")
 
 
-async def packed(items: Iterable[str]) -> Rendered:
+async def packed(packer: Packer, items: Iterable[str]) -> Rendered:
     """Raises TooLarge."""
-    text = render_items(list(items))
-    if len(text) > LARGE:
-        return await asyncio.to_thread(pack, text)
-    return pack(text)
+    known = list(items)
+    if sum(map(len, known)) > LARGE:
+        return await asyncio.to_thread(packer.pack, known)
+    return packer.pack(known)

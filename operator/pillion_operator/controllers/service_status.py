@@ -266,8 +266,8 @@ class _Observed:
             ready, of = len(self._serving), self._replicas
         return {
             "durability": self._durability.value,
-            "destinations": self.state.evaluation.count(DESTINATION),
-            "subscriptions": self.state.evaluation.count(SUBSCRIPTION),
+            "destinations": self.state.evaluation.counts[DESTINATION],
+            "subscriptions": self.state.evaluation.counts[SUBSCRIPTION],
             **count_fields(
                 counted,
                 ready=f"{ready}/{of}",

@@ -8,6 +8,7 @@ from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.levels import LEVEL
+from pillion_sidecar.config.rendered import Packer, Rendered
 
 #: The kind of key that reconciles only the status of a service.
 SERVICE_STATUS = "IndicationService/status"
@@ -52,6 +53,13 @@ class ServiceState:
     evaluation: ServiceEvaluation
     evaluated: tuple[str, int]
     rollout: Rollout = field(default_factory=Rollout)
+    #: The number of the latest change that it has seen (``ChangeLog``).
+    seen: int = 0
+    #: When time alone makes it wrong, in seconds since the epoch.
+    valid_until: float = float("inf")
+    packer: Packer = field(default_factory=Packer)
+    #: A configuration, and its files.
+    packed: tuple[Mapping[Key, str], Rendered] | None = None
     #: The schema level of the configuration, and the fields that it leaves out.
     level: int = LEVEL
     left_out: tuple[str, ...] = ()

@@ -124,8 +124,9 @@ class Engine:
         self._reconciles = reconciles
         self._metrics = metrics
         self._clock = clock
-        #: Seconds of work in the present turn of the event loop; and set unless that is too much.
-        self._spent = 0.0
+        #: When the first reconcile began in the present turn of the event loop; and set unless that
+        #: is too long ago.
+        self._since: float | None = None
         self._may_go_on = asyncio.Event()
         self._may_go_on.set()
 
@@ -138,28 +139,29 @@ class Engine:
         while True:
             key = await self._queue.get()
             try:
-                while not self._may_go_on.is_set():
+                while not self._has_time():
                     await self._may_go_on.wait()
-                began = self._clock.monotonic()
                 await self._once(key)
             finally:
                 self._queue.done(key)
-            # Many keys that never wait must not block the event loop, above all the lease.
-            self._spend(self._clock.monotonic() - began)
-            if not self._may_go_on.is_set():
+            if not self._has_time():
                 # Once more, to come behind the others, which wait for the next turn.
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
 
-    def _spend(self, seconds: float) -> None:
-        if not self._spent:
+    def _has_time(self) -> bool:
+        """Whether another reconcile may begin in this turn of the event loop: many that begin
+        together, or never wait, must not block it, above all the lease."""
+        now = self._clock.monotonic()
+        if self._since is None:
+            self._since = now
             asyncio.get_running_loop().call_soon(self._begin_turn)
-        self._spent += seconds
-        if self._spent > SHARE:
+        if now - self._since > SHARE:
             self._may_go_on.clear()
+        return self._may_go_on.is_set()
 
     def _begin_turn(self) -> None:
-        self._spent = 0.0
+        self._since = None
         self._may_go_on.set()
 
     async def _once(self, key: Key) -> None:

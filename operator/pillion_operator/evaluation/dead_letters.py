@@ -171,6 +171,7 @@ class DeadLetterChoice:
         #: By the destination that names it.
         self._own: dict[Key, Key] = {}
         self._wrong: dict[Key, Verdict] = {}
+        self._is_linked = False
         #: Those that are needed whoever names them: of the configuration that is in force, and of
         #: services whose deliverers relay or hand over to this one.
         self._kept: set[Key] = set()
@@ -187,6 +188,11 @@ class DeadLetterChoice:
         for key, item in rendered.items():
             if key.kind == DESTINATION and _MARK in item and self._stays(key, item):
                 self.keep(key)
+
+    @property
+    def among_destinations(self) -> bool:
+        """Whether any but the service's own deadLetterRef matters."""
+        return self._is_linked or not self._kept <= {self._default}
 
     def keep(self, destination: Key) -> None:
         self._kept.add(destination)
@@ -210,6 +216,7 @@ class DeadLetterChoice:
         target = None if body is None else self._named_by(body)
         if body is None or target is None:
             return
+        self._is_linked = True
         verdict = dead_letter_verdict(body, namespace=self._namespace)
         if verdict.accepted:
             self._own[destination] = target

@@ -9,9 +9,14 @@ from dataclasses import dataclass, field
 
 from pillion_cim.schema import Schema
 from pillion_operator.evaluation.dead_letters import resolvable
-from pillion_operator.evaluation.namespace import defect_of
+from pillion_operator.evaluation.namespace import Namespace, defect_of
 from pillion_operator.evaluation.references import DESTINATION, SERVICE
-from pillion_sidecar.config.addresses import AddressPolicy, pairs_at_one_port_and_path
+from pillion_sidecar.config.addresses import (
+    AddressPolicy,
+    Listener,
+    listener_of,
+    pairs_at_one_port_and_path,
+)
 from pillion_sidecar.config.dead_letters import FIELD
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ConfigurationError, Problem
@@ -44,8 +49,8 @@ class Judgement:
     problems: tuple[Problem, ...] = ()
     #: By filter: the unknown class, and the remedy.
     unknown_classes: Mapping[str, str] = field(default_factory=dict)
-    #: By destination: others, with URLs, whose hosts may name the same listener.
-    same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: By destination, unless it cannot share a listener unknowingly.
+    listeners: Mapping[str, Listener] = field(default_factory=dict)
 
 
 class Judge:
@@ -103,7 +108,11 @@ class Judge:
             return Judgement(problems=error.problems)
         return Judgement(
             unknown_classes=self._unknown_classes(configuration),
-            same_places=_same_places(configuration),
+            listeners={
+                one.name: one
+                for one in map(listener_of, configuration.destinations.values())
+                if one
+            },
         )
 
     def _unknown_classes(self, configuration: Configuration) -> dict[str, str]:
@@ -113,6 +122,18 @@ class Judge:
             for name, one in configuration.filters.items()
             if (problem := check(one.query, one.query_language)) is not None
         }
+
+
+def object_problems(
+    kind: str, name: str, *, namespace: Namespace, judge: Judge
+) -> tuple[Problem, ...]:
+    parsed = namespace.parsed(kind, name)
+    if parsed is None:
+        return ()
+    if parsed.resource is None or parsed.problems:
+        return parsed.problems
+    secrets = (one.secret for one in namespace.secrets(parsed.secrets))
+    return judge.judge([parsed.resource, *secrets]).problems
 
 
 def _without_unknown_dead_letters(together: Resources, service: str | None) -> None:
@@ -127,9 +148,10 @@ def _without_unknown_dead_letters(together: Resources, service: str | None) -> N
         destinations[name] = resolvable(one, destinations, has_default=has_default)
 
 
-def _same_places(configuration: Configuration) -> dict[str, tuple[str, ...]]:
+def same_places(listeners: Mapping[str, Listener]) -> dict[str, tuple[str, ...]]:
+    """By destination: others, with URLs, whose hosts may name the same listener."""
     found: dict[str, tuple[str, ...]] = {}
-    for pair in pairs_at_one_port_and_path(configuration.destinations.values()):
-        for one, other in (pair, pair[::-1]):
-            found[one.name] = (*found.get(one.name, ()), f"{other.name} ({other.destination})")
+    for one, other in pairs_at_one_port_and_path(listeners[name] for name in sorted(listeners)):
+        found[one.name] = (*found.get(one.name, ()), f"{other.name} ({other.url})")
+        found[other.name] = (*found.get(other.name, ()), f"{one.name} ({one.url})")
     return found

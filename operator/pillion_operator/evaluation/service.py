@@ -1,12 +1,14 @@
 """Evaluates one IndicationService: its configuration, and the verdicts on what it uses."""
 
-import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import attrgetter
 
 from pillion_operator.cluster.types import Object, being_deleted
 from pillion_operator.evaluation.dead_letters import DeadLetterChoice, dead_letter_verdict
-from pillion_operator.evaluation.judging import Judge, Judgement
+from pillion_operator.evaluation.judging import Judge, Judgement, same_places
 from pillion_operator.evaluation.lastgood import generation_of, last_good_filter
 from pillion_operator.evaluation.mof import MOFRefused, with_mof, with_sources
 from pillion_operator.evaluation.namespace import Namespace, Parsed, parse
@@ -31,21 +33,12 @@ from pillion_operator.evaluation.rendering import (
 from pillion_operator.evaluation.replaying import Carried, at_gateway, too_many
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
 from pillion_operator.store import Key
-from pillion_sidecar.config.levels import (
-    ADDED,
-    FIRST_LEVEL,
-    FIRST_OF_KIND,
-    LEVEL,
-    suspends,
-    without_newer,
-)
+from pillion_sidecar.config.addresses import Listener
 from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
-from pillion_sidecar.config.rendered import item_text
 from pillion_sidecar.config.schema.destination import SequenceIdentifiers
 
 #: The beginnings of reasons.
 _WORDS = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}
-
 
 #: The first round finds everything; the bound stops an endless loop after a bug.
 _MOST_ROUNDS = 4
@@ -56,6 +49,21 @@ GATEWAY_MISSING = "GatewayMissing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What an evaluation of a part continues from: see ``evaluation.partial``."""
+
+    service: Parsed
+    #: What each object of the configuration needs of the others.
+    needs: Mapping[Key, tuple[Key, ...]]
+    #: How many objects need one.
+    users: Mapping[Key, int]
+    #: What the subscriptions need that were left out because of it.
+    left_out: Mapping[Key, tuple[Key, ...]]
+    #: Of destinations: see ``Judgement``.
+    listeners: Mapping[str, Listener]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServiceEvaluation:
     verdict: Verdict
     #: Of its own subscriptions.
@@ -83,14 +91,19 @@ class ServiceEvaluation:
     last_good: Mapping[str, int | None] = field(default_factory=dict)
     #: See ``Judgement``.
     unknown_classes: Mapping[str, str] = field(default_factory=dict)
+    #: See ``judging.same_places``.
     same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: The configuration: one line of JSON for each object.
     content: Mapping[Key, str] = field(default_factory=dict, repr=False)
     #: The resource's line of each object that is rendered differently.
     sources: Mapping[Key, str] = field(default_factory=dict, repr=False)
+    #: None: a change of one object may concern all others.
+    basis: Basis | None = field(default=None, repr=False, compare=False)
 
-    def count(self, kind: str) -> int:
-        return sum(key.kind == kind for key in self.content)
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """Of the objects in the configuration, by kind."""
+        return Counter(map(attrgetter("kind"), self.content))
 
     def holds(self, key: Key, item: str) -> bool:
         """Whether the configuration has the current version of an object."""
@@ -120,18 +133,6 @@ class Surroundings:
     rendered: Mapping[Key, str] = field(default_factory=dict)
     #: Whether the service's only deliverer is the only one that delivers to a URL.
     sole_deliverer: Callable[[str], bool] = field(default=lambda url: False)
-
-
-def object_problems(
-    kind: str, name: str, *, namespace: Namespace, judge: Judge
-) -> tuple[Problem, ...]:
-    parsed = namespace.parsed(kind, name)
-    if parsed is None:
-        return ()
-    if parsed.resource is None or parsed.problems:
-        return parsed.problems
-    secrets = (one.secret for one in namespace.secrets(parsed.secrets))
-    return judge.judge([parsed.resource, *secrets]).problems
 
 
 def evaluate_service(
@@ -210,6 +211,7 @@ class _Candidate:
         self._judge = judge
         self._around = around
         assert service.resource is not None
+        self._written = service
         self._service = service.resource.name
         self._chosen: dict[Key, Parsed] = {self._key(SERVICE, self._service): service}
         #: The filter and the destination of each subscription and replay.
@@ -218,6 +220,7 @@ class _Candidate:
         self._origins: dict[Key, Key] = {}
         #: The destinations that neither a subscription nor a replay here leads to.
         self._alone: set[Key] = set()
+        self._left_out: dict[Key, tuple[Key, ...]] = {}
         self._held: dict[Key, str] = {}
         #: The filters with an earlier version in force.
         self._kept: dict[Key, Parsed] = {}
@@ -414,6 +417,11 @@ class _Candidate:
         refused_ones, stopped = refusals.get(SUBSCRIPTION, {}), refusals.get(REPLAY, {})
         letters = self._dead_letters
         own_verdict = refusals.get(SERVICE, {}).get(self._service)
+        listeners = {
+            name: one
+            for name, one in self._judgement.listeners.items()
+            if self._key(DESTINATION, name) in self._chosen
+        }
         verdict = own_verdict or letters.verdict(self._chosen)
         result = ServiceEvaluation(
             verdict=verdict,
@@ -439,9 +447,41 @@ class _Candidate:
                 if key in self._chosen
             },
             unknown_classes=self.unknown_classes(),
-            same_places=self._judgement.same_places,
+            same_places=same_places(listeners),
             content={key: self._chosen[key].item for key in sorted(self._chosen)},
             sources=self._sources(),
+            basis=self._basis(refusals, listeners),
+        )
+
+    def _basis(
+        self, refusals: Mapping[str, Mapping[str, Verdict]], listeners: Mapping[str, Listener]
+    ) -> Basis | None:
+        """None: something else than subscriptions leads to destinations, a destination depends on
+        another one, the earlier version of a filter is lost, or an internal error is to be tried
+        again."""
+        around, letters = self._around, self._dead_letters
+        others = (around.relayed, around.replays, around.carried, around.lingering, around.letters)
+        told = {one.reason for verdicts in refusals.values() for one in verdicts.values()}
+        failed = INTERNAL_ERROR in told.union(self._held.values())
+        # The next evaluation no longer finds it in force.
+        is_lost = not self._kept.keys() <= self._chosen.keys()
+        default = letters.needed(())
+        # A part may have none of its subscriptions, which say so.
+        is_missing = any(self._held.get(one) == GATEWAY_MISSING for one in default)
+        if any(others) or failed or is_lost or is_missing or letters.among_destinations:
+            return None
+        service = self._key(SERVICE, self._service)
+        needs = {**self._needs, service: tuple(default)}
+        for key, parsed in self._chosen.items():
+            if key.kind == DESTINATION and parsed.secrets:
+                secrets = (self._key(SECRET, name) for name in sorted(parsed.secrets))
+                needs[key] = tuple(one for one in secrets if one in self._chosen)
+        return Basis(
+            service=self._written,
+            needs=needs,
+            users=Counter(key for keys in needs.values() for key in keys),
+            left_out=self._left_out,
+            listeners=listeners,
         )
 
     def settle(self) -> dict[str, dict[str, Verdict]]:
@@ -486,7 +526,8 @@ class _Candidate:
     def _take_out(self, key: Key, users: Iterable[Key]) -> None:
         """Remove an object, and the subscriptions and replays that use it."""
         for one in (key, *users):
-            self._needs.pop(one, None)
+            if one in self._needs:
+                self._left_out[one] = self._needs.pop(one)
             self._chosen.pop(one, None)
         self._alone.discard(key)
 
@@ -557,40 +598,3 @@ class _Candidate:
 def _not_accepted(key: Key) -> Verdict:
     message = f"{key.kind} {key.name} is not accepted: see its conditions."
     return Verdict(False, f"{_WORDS[key.kind]}NotAccepted", message)
-
-
-_KINDS = frozenset(kind for kinds in ADDED.values() for kind in kinds)
-
-#: Why a destination is suspended that older deliverers cannot read.
-OLDER_DELIVERERS = "OlderDeliverers"
-
-
-def fitted(
-    evaluation: ServiceEvaluation, *, level: int
-) -> tuple[ServiceEvaluation, tuple[str, ...]]:
-    """Return the evaluation with content that deliverers of ``level`` can read, and the fields left
-    out, for a message."""
-    if level >= LEVEL:
-        return evaluation, ()
-    content, sources, left_out = dict(evaluation.content), dict(evaluation.sources), []
-    held, waiting = dict(evaluation.held), dict[str, int]()
-    for key, item in evaluation.content.items():
-        if key.kind not in _KINDS:
-            continue
-        needed = FIRST_OF_KIND.get(key.kind, FIRST_LEVEL)
-        if needed > level:
-            del content[key]
-            left_out.append(f"{key.kind} {key.name}")
-            waiting[key.name] = needed
-            continue
-        original = json.loads(item)
-        resource, fields = without_newer(original, level=level)
-        if resource is not original:
-            content[key] = item_text(resource)
-            sources.setdefault(key, item)
-        if fields:
-            left_out.append(f"{', '.join(fields)} of {key.kind} {key.name}")
-            if suspends(key.kind, fields):
-                held.setdefault(key.name, OLDER_DELIVERERS)
-    fitting = replace(evaluation, content=content, sources=sources, held=held, waiting=waiting)
-    return fitting, tuple(left_out)

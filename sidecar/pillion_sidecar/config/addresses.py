@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from itertools import pairwise
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from pillion_sidecar.config.schema.destination import ListenerDestination, SequenceIdentifiers
@@ -326,11 +328,11 @@ def address_of(destination: ListenerDestination) -> str:
 
 def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | None:
     """Return a warning about destinations whose hosts may be two names of one listener."""
-    pairs = pairs_at_one_port_and_path(destinations)
+    pairs = pairs_at_one_port_and_path(filter(None, map(listener_of, destinations)))
     if not pairs:
         return None
     named = "; ".join(
-        f"{known.name} ({known.destination}) and {other.name} ({other.destination})"
+        f"{known.name} ({known.url}) and {other.name} ({other.url})"
         for known, other in pairs[:_MOST_NAMED]
     )
     more = f"; and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
@@ -341,32 +343,49 @@ def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | Non
     )
 
 
-def pairs_at_one_port_and_path(
-    destinations: Iterable[ListenerDestination],
-) -> list[tuple[ListenerDestination, ListenerDestination]]:
-    """Return pairs of destinations with equal port and path that may share a listener; of three,
-    (1, 2) and (2, 3). Two literal addresses are never paired, nor is a URL in a Secret."""
-    by_place: dict[str, dict[str, ListenerDestination]] = {}
-    for destination in destinations:
-        if destination.sequence_identifiers is SequenceIdentifiers.OMIT or destination.relay_to:
-            continue
-        if destination.url_is_hidden or names_no_address(destination.destination):
-            continue
-        parts = urlsplit(address_of(destination))
-        place = f"{parts.scheme} {parts.port}{parts.path}?{parts.query}"
-        by_place.setdefault(place, {}).setdefault(parts.hostname or "", destination)
+class Listener(NamedTuple):
+    """What a destination says of its listener."""
+
+    #: Of the destination.
+    name: str
+    url: str
+    #: Scheme, port, path and query.
+    place: str
+    host: str
+    #: Whether the host is a literal address.
+    is_address: bool
+
+
+def listener_of(destination: ListenerDestination) -> Listener | None:
+    """Return None for a destination that cannot share a listener unknowingly: one without sequence
+    identifiers, one that is relayed, and one whose URL is in a Secret."""
+    url = destination.destination
+    if destination.sequence_identifiers is SequenceIdentifiers.OMIT or destination.relay_to:
+        return None
+    if destination.url_is_hidden or names_no_address(url):
+        return None
+    parts = urlsplit(address_of(destination))
+    place = f"{parts.scheme} {parts.port}{parts.path}?{parts.query}"
+    return Listener(destination.name, url, place, parts.hostname or "", _is_address(url))
+
+
+def pairs_at_one_port_and_path(listeners: Iterable[Listener]) -> list[tuple[Listener, Listener]]:
+    """Return pairs of listeners with equal port and path that may be one; of three, (1, 2) and
+    (2, 3). Two literal addresses are never paired."""
+    by_place: dict[str, dict[str, Listener]] = {}
+    for listener in listeners:
+        by_place.setdefault(listener.place, {}).setdefault(listener.host, listener)
     return [
         (known, other)
         for hosts in by_place.values()
         if len(hosts) > 1
-        for known, other in zip(list(hosts.values()), list(hosts.values())[1:], strict=False)
-        if not (_is_address(known) and _is_address(other))
+        for known, other in pairwise(hosts.values())
+        if not (known.is_address and other.is_address)
     ]
 
 
-def _is_address(destination: ListenerDestination) -> bool:
-    host = urlsplit(destination.destination).hostname or ""
+def _is_address(url: str) -> bool:
     try:
-        return parse_host(host) is not None
+        return parse_host(urlsplit(url).hostname or "") is not None
     except ValueError:
         return False

@@ -18,9 +18,17 @@ MOST_PARTS = 16
 #: The limit for a folder of resource files too.
 MOST_TEXT_BYTES = 64 * 1024 * 1024
 
+#: Items that are compressed together.
+TOGETHER = 500
+
 _NAME = re.compile(r"([0-9a-f]{16})\.part-([0-9]{2})-of-([0-9]{2})")
 _HEAD = '{"apiVersion":"v1","kind":"List","items":['
+_BETWEEN = ",\n"
 _TAIL = "]}\n"
+_COMPRESSION = 6
+#: A gzip header without a time (RFC 1952), and an empty block as the last one.
+_GZIP_HEAD = bytes.fromhex("1f8b08000000000000ff")
+_GZIP_END = bytes.fromhex("0300")
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -74,7 +82,11 @@ def item_text(resource: Mapping[str, Any]) -> str:
 def render_items(items: Sequence[str]) -> str:
     """Join items of :func:`item_text` in the given order; :func:`render` sorts them."""
     # One item to a line, for diffs.
-    return "\n".join((_HEAD, ",\n".join(items), _TAIL)) if items else _HEAD + _TAIL
+    return "\n".join((_HEAD, _lines(items), _TAIL)) if items else _HEAD + _TAIL
+
+
+def _lines(items: Iterable[str]) -> str:
+    return _BETWEEN.join(items)
 
 
 def revision_of(text: str) -> str:
@@ -92,17 +104,76 @@ def pack(text: str, *, part_size: int = PART_SIZE, most_parts: int = MOST_PARTS)
     Raises:
         TooLarge: more than ``most_parts`` files, or more text than a deliverer reads.
     """
+    content = _bounded(text)
+    return _files(content, _compressed(content), part_size=part_size, most_parts=most_parts)
+
+
+def _bounded(text: str) -> bytes:
     content = text.encode()
     if len(content) > MOST_TEXT_BYTES:
         raise TooLarge(len(content), MOST_TEXT_BYTES, compressed=False)
+    return content
+
+
+def _compressed(content: bytes) -> bytes:
     # No time, so that equal texts make equal files.
-    packed = gzip.compress(content, compresslevel=6, mtime=0)
+    return gzip.compress(content, compresslevel=_COMPRESSION, mtime=0)
+
+
+def _files(content: bytes, packed: bytes, *, part_size: int, most_parts: int) -> Rendered:
     if len(packed) > part_size * most_parts:
         raise TooLarge(len(packed), part_size * most_parts)
     revision = _digest(content)
     parts = [packed[start : start + part_size] for start in range(0, len(packed), part_size)]
     names = (f"{revision}.part-{number:02}-of-{len(parts):02}" for number in range(1, 100))
     return Rendered(revision=revision, files=tuple(zip(names, parts, strict=False)))
+
+
+class Packer:
+    """Packs one version of a configuration after the other, and compresses only what has changed.
+    The files depend on the items alone, not on the versions before."""
+
+    def __init__(self) -> None:
+        #: By items that are compressed together, the blocks of DEFLATE (RFC 1951).
+        self._known: dict[tuple[str, ...], bytes] = {}
+
+    def pack(self, items: Sequence[str], *, most_parts: int = MOST_PARTS) -> Rendered:
+        """Like :func:`pack` with the text of :func:`render_items`."""
+        content = _bounded(render_items(items))
+        if len(items) <= TOGETHER:
+            return _files(content, _compressed(content), part_size=PART_SIZE, most_parts=most_parts)
+        packed = self._joined(content, items)
+        if len(packed) > PART_SIZE * most_parts:
+            # In one piece it takes a little less.
+            packed = _compressed(content)
+        return _files(content, packed, part_size=PART_SIZE, most_parts=most_parts)
+
+    def _joined(self, content: bytes, items: Sequence[str]) -> bytes:
+        pieces = [
+            tuple(items[start : start + TOGETHER]) for start in range(0, len(items), TOGETHER)
+        ]
+        known, self._known = self._known, {}
+        for piece in pieces:
+            found = known.get(piece)
+            self._known[piece] = _blocks(_lines(piece)) if found is None else found
+        between, end = _blocks(_BETWEEN), _blocks("\n" + _TAIL)
+        return b"".join(
+            (
+                _GZIP_HEAD,
+                _blocks(_HEAD + "\n"),
+                between.join(self._known[piece] for piece in pieces),
+                end,
+                _GZIP_END,
+                zlib.crc32(content).to_bytes(4, "little"),
+                len(content).to_bytes(4, "little"),
+            )
+        )
+
+
+def _blocks(text: str) -> bytes:
+    """Compress a text to whole bytes that refer to nothing before them."""
+    compressor = zlib.compressobj(_COMPRESSION, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return compressor.compress(text.encode()) + compressor.flush(zlib.Z_FULL_FLUSH)
 
 
 def is_part(name: str) -> bool:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.addresses import (
     listener_address,
-    pairs_at_one_port_and_path,
     same_port_and_path,
 )
 from pillion_sidecar.config.loader import load_folder
@@ -135,7 +134,7 @@ def test_listeners_that_get_no_identifiers_are_not_warned_of() -> None:
 def test_a_url_in_a_secret_is_compared_with_no_other(other: dict[str, bool]) -> None:
     secret = _destinations("http://a.example:9/x", url_is_secret=True)
     guess = _destinations("http://b.example:9/x", **other)
-    assert pairs_at_one_port_and_path([*secret, *guess]) == []
+    assert same_port_and_path([*secret, *guess]) is None
 
 
 def test_the_warning_is_part_of_a_loaded_configuration(tmp_path: Path) -> None:

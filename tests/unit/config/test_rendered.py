@@ -4,14 +4,17 @@ import gzip
 import json
 import zlib
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pillion_sidecar.config import rendered as config_rendered
 from pillion_sidecar.config.rendered import (
     MOST_TEXT_BYTES,
     CorruptRevisionError,
+    Packer,
     TooLarge,
     complete_revisions,
     is_part,
@@ -109,6 +112,54 @@ def test_what_was_packed_is_unpacked(text: str, size: int) -> None:
     unpacked = unpack(dict(reversed(rendered.files)))
     assert unpacked is not None
     assert unpacked.text == text
+
+
+# What is inserted, replaced or removed.
+edits = st.lists(st.tuples(st.integers(0, 9), st.text(max_size=9), st.integers(0, 1)), max_size=6)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=9), edits)
+def test_versions_that_are_packed_in_turn_are_unpacked(
+    lines: list[str], edits: list[tuple[int, str, int]]
+) -> None:
+    packer = Packer()
+    with patch.object(config_rendered, "TOGETHER", 2):
+        for place, text, removed in edits:
+            lines[place : place + removed] = [text]
+            rendered = packer.pack(lines)
+            assert rendered == Packer().pack(lines)
+            unpacked = unpack(dict(rendered.files))
+            assert unpacked is not None
+            assert unpacked.text == render_items(lines)
+            assert unpacked.revision == rendered.revision == revision_of(unpacked.text)
+
+
+def test_only_what_has_changed_is_compressed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_rendered, "TOGETHER", 2)
+    texts, blocks = list[str](), config_rendered._blocks
+
+    def compressed(text: str) -> bytes:
+        texts.append(text)
+        return blocks(text)
+
+    monkeypatch.setattr(config_rendered, "_blocks", compressed)
+    packer = Packer()
+    packer.pack(["a", "b", "c", "d", "e"])
+    assert {"a,\nb", "c,\nd", "e"} < set(texts)
+    texts.clear()
+    packer.pack(["a", "b", "x", "d", "e"])
+    assert {"a,\nb", "x,\nd", "e"} & set(texts) == {"x,\nd"}
+
+
+def test_what_only_fits_in_one_piece_is_compressed_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [noise(100)] * 2_000
+    most = len(gzip.compress(render_items(items).encode(), compresslevel=6, mtime=0))
+    monkeypatch.setattr(config_rendered, "PART_SIZE", most)
+    rendered = Packer().pack(items, most_parts=1)
+    assert [len(content) for _, content in rendered.files] == [most]
+    monkeypatch.setattr(config_rendered, "PART_SIZE", most - 1)
+    with pytest.raises(TooLarge):
+        Packer().pack(items, most_parts=1)
 
 
 def test_neither_form_shows_what_it_holds() -> None:

@@ -310,8 +310,11 @@ def test_cancelled_it_ends_and_gives_its_keys_back() -> None:
     run_virtually(whole())
 
 
+@pytest.mark.parametrize("answer", [0.0, 0.0001], ids=["at once", "waiting for an answer"])
 @pytest.mark.parametrize(("seconds", "most"), [(2 * SHARE, 1), (0.6 * SHARE, 3)])
-def test_long_reconciles_do_not_share_a_turn_of_the_loop(seconds: float, most: int) -> None:
+def test_long_reconciles_do_not_share_a_turn_of_the_loop(
+    seconds: float, most: int, answer: float
+) -> None:
     async def work() -> tuple[list[int], list[str]]:
         loop = asyncio.get_running_loop()
         bench, turn, turns, done = Bench(), 0, list[int](), asyncio.Event()
@@ -333,6 +336,8 @@ def test_long_reconciles_do_not_share_a_turn_of_the_loop(seconds: float, most: i
         async def reconcile(one: Key) -> None:
             turns.append(turn)
             clock.skip(seconds)
+            if answer:
+                await asyncio.sleep(answer)
             if len(turns) == 2 * WORKERS:
                 done.set()
 
@@ -341,7 +346,7 @@ def test_long_reconciles_do_not_share_a_turn_of_the_loop(seconds: float, most: i
         loop.call_soon(count)
         async with in_background(bench.engine.run()):
             await done.wait()
-            await asyncio.sleep(0)
+            await asyncio.sleep(answer)
         return turns, bench.over
 
     turns, over = run_virtually(work())

@@ -128,7 +128,7 @@ def test_a_service_that_cannot_be_rendered_is_not_ready_whatever_its_deliverers_
 ) -> None:
     from pillion_operator.controllers import service
 
-    async def failing(_: Any) -> Any:
+    async def failing(*_: Any) -> Any:
         raise ZeroDivisionError
 
     async def scenario(world: World) -> None:

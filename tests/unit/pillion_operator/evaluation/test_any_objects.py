@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pillion_cim.schema import load_schema
-from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.judging import Judge, object_problems
 from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import DESTINATION, FILTER, SERVICE, References
 from pillion_operator.evaluation.relaying import gateways_named
-from pillion_operator.evaluation.service import Surroundings, evaluate_service, object_problems
+from pillion_operator.evaluation.service import Surroundings, evaluate_service
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.parsing import Document, parse_documents

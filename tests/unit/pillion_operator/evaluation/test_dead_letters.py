@@ -11,7 +11,7 @@ from pillion_cim.model import CIMInstance
 from pillion_cim.schema import load_schema
 from pillion_operator.controllers.triggers import triggered
 from pillion_operator.evaluation.dead_letters import letters_to, marked_in
-from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.judging import Judge, object_problems
 from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.relaying import relayed_to
@@ -19,7 +19,6 @@ from pillion_operator.evaluation.service import (
     ServiceEvaluation,
     Surroundings,
     evaluate_service,
-    object_problems,
 )
 from pillion_operator.evaluation.verdict import ACCEPTED
 from pillion_operator.store import Change, Key, Store

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from pillion_cim.schema import load_schema
-from pillion_operator.evaluation.judging import Judge, Judgement
+from pillion_operator.evaluation.judging import Judge, Judgement, object_problems
 from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.rendering import suspended
 from pillion_operator.evaluation.service import (
     ServiceEvaluation,
     evaluate_service,
-    object_problems,
 )
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.addresses import AddressPolicy
@@ -90,8 +89,8 @@ def test_what_is_named_is_served_and_what_nobody_names_is_not(judge: Judge) -> N
     assert evaluation.destinations == {}
     assert contents(evaluation) == ALL
     assert list(evaluation.content) == sorted(evaluation.content)
-    assert evaluation.count(SUBSCRIPTION.kind) == evaluation.count(FILTER.kind) == 1
-    assert evaluation.count(SECRET.kind) == 0
+    assert evaluation.counts[SUBSCRIPTION.kind] == evaluation.counts[FILTER.kind] == 1
+    assert evaluation.counts[SECRET.kind] == 0
 
 
 def test_a_service_without_subscriptions_is_served_empty(judge: Judge) -> None:
