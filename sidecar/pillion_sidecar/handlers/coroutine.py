@@ -8,7 +8,7 @@ from functools import partial
 from traceback import extract_tb
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.clock import Slices, Timer, Timers
 from pillion_sidecar.delivery.handler import (
     Delivery,
     DeliveryOutcome,
@@ -82,11 +82,16 @@ Ended: TypeAlias = Callable[[_Result | DeliveryOutcome], None]
 class Attempts(Generic[_Result]):
     """Runs each attempt in a task of its own, and gives it the time-out of the destination."""
 
-    def __init__(self, *, name: str, timers: Timers, timeout: float) -> None:
-        """``name``: the destination's."""
+    def __init__(
+        self, *, name: str, timers: Timers, timeout: float, slices: Slices | None = None
+    ) -> None:
+        """``name``: the destination's. ``slices``: see ``SharedParts``."""
         self._name = name
         self._timers = timers
         self._timeout = timeout
+        self._slices = slices
+        # Whether the last attempt that ended has timed out.
+        self._is_failing = False
         self._attempts: dict[asyncio.Task[_Result], _Attempt[_Result]] = {}
         self._overdue: set[asyncio.Task[_Result]] = set()
 
@@ -112,7 +117,7 @@ class Attempts(Generic[_Result]):
         self._overdue.update(attempts)
 
     def _set_timer(self, task: asyncio.Task[_Result]) -> Timer:
-        return self._timers.call_later(self._timeout, partial(self._time_out, task))
+        return self._timers.call_later(self._timeout, partial(self._due, task))
 
     def _restart(self, task: asyncio.Task[_Result]) -> None:
         attempt = self._attempts.get(task)
@@ -120,14 +125,25 @@ class Attempts(Generic[_Result]):
             attempt.timer.cancel()
             attempt.timer = self._set_timer(task)
 
-    def _time_out(self, task: asyncio.Task[_Result]) -> None:
+    def _due(self, task: asyncio.Task[_Result]) -> None:
         if task.done():
             # Its outcome follows in this turn.
             return
-        if self._attempts[task].progress.waiting:
+        attempt = self._attempts[task]
+        if attempt.progress.waiting:
             self._restart(task)
+        elif self._slices is not None and self._is_failing:
+            self._slices.add(partial(self._time_out, task, attempt.timer))
+        else:
+            self._time_out(task, attempt.timer)
+
+    def _time_out(self, task: asyncio.Task[_Result], timer: Timer) -> None:
+        attempt = self._attempts.get(task)
+        if task.done() or attempt is None or attempt.timer is not timer:
+            # It has ended while it waited for its turn, or its time has begun anew.
             return
-        attempt = self._attempts.pop(task)
+        del self._attempts[task]
+        self._is_failing = True
         self._overdue.add(task)
         task.cancel()
         progress = attempt.progress
@@ -143,6 +159,7 @@ class Attempts(Generic[_Result]):
         if attempt is None:
             return
         attempt.timer.cancel()
+        self._is_failing = False
         attempt.ended(_result(task, error, attempt.progress))
 
     def _log(self, error: BaseException) -> None:
@@ -173,11 +190,19 @@ def _result(
 class CoroutineHandler:
     """Makes an attempt for each delivery."""
 
-    def __init__(self, deliver: Deliver, *, name: str, timers: Timers, timeout: float) -> None:
-        """``name``: the destination's."""
+    def __init__(
+        self,
+        deliver: Deliver,
+        *,
+        name: str,
+        timers: Timers,
+        timeout: float,
+        slices: Slices | None = None,
+    ) -> None:
+        """``name``: the destination's. ``slices``: see ``SharedParts``."""
         self._deliver = deliver
         self._attempts: Attempts[DeliveryOutcome] = Attempts(
-            name=name, timers=timers, timeout=timeout
+            name=name, timers=timers, timeout=timeout, slices=slices
         )
 
     def deliver(self, delivery: Delivery, done: Done) -> None:
@@ -202,14 +227,15 @@ class CoroutineBatchHandler:
         name: str,
         timers: Timers,
         timeout: float,
+        slices: Slices | None = None,
     ) -> None:
         """``most``: of a batch. ``render`` raises ``UNSAYABLE`` if nothing can express a delivery.
-        ``name``: the destination's."""
+        ``name``: the destination's. ``slices``: see ``SharedParts``."""
         self._deliver = deliver
         self._render = render
         self._batches = Batches(self._send, most=most)
         self._attempts: Attempts[Sequence[DeliveryOutcome]] = Attempts(
-            name=name, timers=timers, timeout=timeout
+            name=name, timers=timers, timeout=timeout, slices=slices
         )
 
     def deliver(self, delivery: Delivery, done: Done) -> None:

@@ -94,4 +94,5 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
         name=destination.name,
         timers=context.parts.timers,
         timeout=destination.timeout_seconds,
+        slices=context.parts.slices,
     )

@@ -17,6 +17,7 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.http_errors import MOST_SHOWN, suggest
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.intake import IntakeError
+from pillion_sidecar.reliability.identity import identity_digest, scoped, sequence_digest
 from pillion_sidecar.trace_context import TraceContext
 from pillion_sidecar.wire.relay import RelayOrigin
 
@@ -87,6 +88,15 @@ def expired_field(decoded: Decoded, now: float) -> str | None:
     if member is not None and member.expires is not None and member.expires <= now:
         return "groupExpires"
     return None
+
+
+def digest_of(decoded: Decoded, source: str | None, namespace: str | None) -> bytes | None:
+    """Return a line's identity; None without one, or if it comes from the place in a group."""
+    scope = source if namespace is None else scoped(namespace, source)
+    digest = identity_digest(scope, decoded.identifier)
+    if digest is None and decoded.member is None and decoded.sequence is not None:
+        return sequence_digest(scoped(namespace, source or ""), *decoded.sequence)
+    return digest
 
 
 def parse_expires(text: str, *, field: str = "expires") -> float:

@@ -211,4 +211,5 @@ def _json_type(declared: PropertyType) -> Any:
 
 
 def _space_before_colon(line: bytes) -> bool:
-    return b" :" in line or b"\t:" in line or b"\r:" in line or b"\n:" in line
+    # No text has a tab or the end of a line as it is, so a look for one byte is enough.
+    return b" :" in line or b"\t" in line or b"\r" in line or b"\n" in line

@@ -11,6 +11,7 @@ from pillion_sidecar.intake.decoding import (
     MAXIMUM_GROUP_IDLE,
     Decoded,
     LineError,
+    digest_of,
     expired_field,
 )
 from pillion_sidecar.intake.pacing import PublisherPaces, publisher_of
@@ -18,7 +19,7 @@ from pillion_sidecar.intake.redelivery import RepeatedLines
 from pillion_sidecar.pacing import Pace
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, Original
 from pillion_sidecar.reliability.group_rules import Moment
-from pillion_sidecar.reliability.identity import identity_digest, scoped, sequence_digest
+from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examined
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
@@ -91,8 +92,9 @@ class Submission:
         self._closed_groups: dict[tuple[str | None, str], int] = {}
         # Destinations of refused lines, which later lines must not overtake, with the refusal.
         self._closed: dict[str, Refusal] = {}
-        # Lines that wait for others, with their numbers.
+        # Lines that wait for others, with their numbers, and the indices of those that expire.
         self._added: list[tuple[Decoded, int]] = []
+        self._expiring: list[int] = []
 
     @property
     def full(self) -> bool:
@@ -121,31 +123,41 @@ class Submission:
 
     def add(self, decoded: Decoded, line: int) -> None:
         """Accept a line as :meth:`accept` does, with others or at the next :meth:`take`."""
-        if decoded.expires is None and decoded.member is None and not decoded.undeclared:
-            self._added.append((decoded, line))
-        else:
+        if decoded.member is not None or decoded.undeclared:
             self.take()
             self.accept(decoded, line)
+            return
+        if decoded.expires is not None:
+            self._expiring.append(len(self._added))
+        self._added.append((decoded, line))
 
     def take(self) -> None:
         """Accept the lines that were added."""
         added, self._added = self._added, []
+        expiring, self._expiring = self._expiring, []
         before, context = len(self.refused), self._context
         if len(added) < 2 or context.paces is not None or context.closing is not None:
             for decoded, line in added:
                 self.accept(decoded, line)
         else:
-            self._accept_together(added)
+            self._accept_together(added, expiring)
         refused = self.refused
         if 0 < before < len(refused) and refused[before - 1].line > refused[before].line:
             # Invalid lines behind them were refused first.
             refused.sort(key=attrgetter("line"))
 
-    def _accept_together(self, added: Sequence[tuple[Decoded, int]]) -> None:
+    def _accept_together(
+        self, added: Sequence[tuple[Decoded, int]], expiring: Sequence[int]
+    ) -> None:
         scope, source = self._namespace, self._source
-        digests = [_digest(decoded, decoded.source or source, scope) for decoded, _ in added]
+        digests = [digest_of(decoded, decoded.source or source, scope) for decoded, _ in added]
+        suspects = self._context.memory.suspects(digests)
+        if expiring:
+            now = self._context.clock.time()
+            expired = {one for one in expiring if expired_field(added[one][0], now) is not None}
+            suspects = sorted(expired.union(suspects))
         begin = 0
-        for suspect in (*self._context.memory.suspects(digests), len(added)):
+        for suspect in (*suspects, len(added)):
             if begin < suspect:
                 self._accept_new(added[begin:suspect], digests[begin:suspect])
             if suspect < len(added):
@@ -155,7 +167,7 @@ class Submission:
     def _accept_new(
         self, added: Sequence[tuple[Decoded, int]], digests: Sequence[bytes | None]
     ) -> None:
-        """Accept lines that are surely no duplicates."""
+        """Accept lines that are surely no duplicates, and have not expired."""
         route = self._context.routes.route
         lines = [
             (one, line, digest, route(one.class_name, one.instance, one.source_namespace))
@@ -184,6 +196,7 @@ class Submission:
                 source=decoded.source or source,
                 identifier=decoded.identifier,
                 group=decoded.group and scoped(scope, decoded.group),
+                expires=decoded.expires,
                 digest=digest,
                 languages=languages,
                 trackers=trackers,
@@ -198,14 +211,15 @@ class Submission:
             return False
         for follower in self._followers:
             follower.offered_all(indications, targets, [line[1] for line in lines])
-        routed = indications
-        if not all(targets):
-            routed = [one for one in indications if one.unsettled]
+        usual = [one for one in indications if one.unsettled and one.expires is None]
+        context.memory.add_all([one.digest for one in usual if one.digest is not None], now)
+        if len(usual) < len(indications):
+            moment = Moment(now, context.clock.time())
             for one in indications:
-                if one.digest is not None and not one.unsettled:
-                    context.memory.add(one.digest, now, expires_at=None, pending=False)
+                if one.expires is not None or not one.unsettled:
+                    self._keep_identity(one, moment)
+                if not one.unsettled:
                     self._note_unreached(one, ())
-        context.memory.add_all([one.digest for one in routed if one.digest is not None], now)
         self.accepted += len(indications)
         return True
 
@@ -216,7 +230,7 @@ class Submission:
             self._turn_away(closing, line)
         else:
             source = decoded.source or self._source
-            self._accept(decoded, line, _digest(decoded, source, self._namespace))
+            self._accept(decoded, line, digest_of(decoded, source, self._namespace))
 
     def _accept(
         self,
@@ -249,7 +263,7 @@ class Submission:
         if moment is not None and decoded.member is not None:
             assert group is not None
             known = (digest, original) if digest is not None and original is not None else None
-            passes_gaps = bool(targets) and _are_relayed(targets)
+            passes_gaps = bool(targets) and all(target.relayed for target in targets)
             examined = self._examine(
                 decoded, source, group, moment, line, passes_gaps=passes_gaps, known=known
             )
@@ -374,19 +388,22 @@ class Submission:
         """``gone``: the discarded earlier indication with its identity, which nobody received."""
         if self._pace is not None:
             self._pace.spend(indication.accepted_at)
+        if indication.digest is not None and gone is not None:
+            self._context.memory.forget(indication.digest)
+        self._keep_identity(indication, moment)
+        self.accepted += 1
+        if examined is not None:
+            # Only now: it may discard the line, whose identity must be remembered by then.
+            self._context.groups.proceed(examined)
+
+    def _keep_identity(self, indication: Indication, moment: Moment | None) -> None:
         digest, expires, until = indication.digest, indication.expires, None
         if digest is not None:
-            if gone is not None:
-                self._context.memory.forget(digest)
             if moment is not None and expires is not None:
                 until = moment.of_date(expires)
             self._context.memory.add(
                 digest, indication.accepted_at, expires_at=until, pending=indication.unsettled > 0
             )
-        self.accepted += 1
-        if examined is not None:
-            # Only now: it may discard the line, whose identity must be remembered by then.
-            self._context.groups.proceed(examined)
 
     def _examine(
         self,
@@ -522,7 +539,8 @@ class Submission:
         self, indication: Indication, targets: Sequence[Target], refusal: Refusal, line: int
     ) -> None:
         """Refuse an indication that its queues or its group cannot hold."""
-        self._withdraw(indication, targets)
+        for follower in self._followers:
+            follower.withdrawn(indication, targets)
         self._close_group(indication)
         if refusal.is_of_group:
             # Nobody else waits for it.
@@ -544,10 +562,6 @@ class Submission:
         self._context.unreached.note(reason, indication.class_name)
         for follower in self._followers:
             follower.unreached(reason)
-
-    def _withdraw(self, indication: Indication, targets: Sequence[Target]) -> None:
-        for follower in self._followers:
-            follower.withdrawn(indication, targets)
 
     def _closing_refusal(self, targets: Sequence[Target]) -> Refusal | None:
         """Return the refusal of a line that would overtake a refused one, else None."""
@@ -581,16 +595,3 @@ class Submission:
                 destination=refusal.destination,
             )
         )
-
-
-def _are_relayed(targets: Sequence[Target]) -> bool:
-    return all(target.relayed for target in targets)
-
-
-def _digest(decoded: Decoded, source: str | None, namespace: str | None) -> bytes | None:
-    """Return a line's identity; None without one, or if it comes from the place in a group."""
-    scope = source if namespace is None else scoped(namespace, source)
-    digest = identity_digest(scope, decoded.identifier)
-    if digest is None and decoded.member is None and decoded.sequence is not None:
-        return sequence_digest(scoped(namespace, source or ""), *decoded.sequence)
-    return digest

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pillion_sidecar.clock import Slices
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, FailureCause
 from pillion_sidecar.handlers.coroutine import MOST_OVERDUE, CoroutineHandler, Deliver, Progress
 from pillion_sidecar.testing import FakeTime
@@ -179,3 +180,60 @@ async def test_coroutines_that_do_not_end_are_bounded(fake_time: FakeTime) -> No
     made.deliver(delivery(), tell)
     await turns()
     assert told[-1] == SUCCESS
+
+
+class Sliced:
+    """A handler whose first attempt has timed out, and slices of which none is left for now."""
+
+    def __init__(self, time: FakeTime, library: Library) -> None:
+        self.time, self.slices = time, Slices(clock=time, timers=time)
+        self.told: list[DeliveryOutcome] = []
+        self.handler = CoroutineHandler(
+            library.deliver, name="desk", timers=time, timeout=30.0, slices=self.slices
+        )
+
+    async def deliver(self) -> None:
+        self.handler.deliver(delivery(), self.told.append)
+        await turns()
+
+    def exhaust(self) -> None:
+        """Fill what is left of this moment."""
+        self.time.call_later(29.9995, self._fill)
+
+    def _fill(self) -> None:
+        for _ in range(100):
+            self.slices.add(_nothing)
+
+
+def _nothing() -> None: ...
+
+
+async def test_time_outs_of_a_failing_destination_have_their_turn(fake_time: FakeTime) -> None:
+    library = Library()
+    sliced = Sliced(fake_time, library)
+    sliced.exhaust()
+    await sliced.deliver()
+    fake_time.advance(30.0)
+    # Only the first is told at once: until then it was not failing.
+    assert len(sliced.told) == 1
+    fake_time.advance(1.0)
+    sliced.exhaust()
+    await sliced.deliver()
+    fake_time.advance(30.0)
+    assert len(sliced.told) == 1
+    fake_time.advance(1.0)
+    assert [told.cause for told in sliced.told] == [FailureCause.TIMEOUT] * 2
+
+
+async def test_what_ends_before_its_turn_has_its_outcome(fake_time: FakeTime) -> None:
+    library = Library()
+    sliced = Sliced(fake_time, library)
+    await sliced.deliver()
+    fake_time.advance(31.0)
+    sliced.exhaust()
+    await sliced.deliver()
+    fake_time.advance(30.0)
+    library.goes_on.set()
+    await turns()
+    fake_time.advance(1.0)
+    assert sliced.told[1:] == [SUCCESS]

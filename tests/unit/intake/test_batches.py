@@ -17,7 +17,7 @@ from pillion_sidecar.config.schema.filter import IndicationFilter
 from pillion_sidecar.config.schema.limits import RateLimit
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.config.schema.subscription import RepeatNotification, RepeatPolicy
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Target
 from pillion_sidecar.intake.answers import submission_answer
 from pillion_sidecar.intake.bodies import LineDecoder
 from pillion_sidecar.intake.context import IntakeContext
@@ -293,3 +293,23 @@ def test_a_request_accepts_what_a_request_for_each_line_does(
         assert answer["duplicate"] == sum(one["duplicate"] for one, _, _ in each)
         assert wrong == sum(wrong for _, _, wrong in each)
         assert together.files.image() == alone.files.image()
+
+
+def test_lines_that_expire_are_accepted_together_and_known_until_then() -> None:
+    intake, counts = Intake(World()), list[int]()
+    body = [json.dumps({**alert(str(one)), "expires": FUTURE}).encode() for one in range(5)]
+    late = json.dumps({**alert("late"), "expires": PAST}).encode()
+    offer_all = intake.deliverer.service.offer_all
+
+    def counted(indications: Sequence[Indication], targets: Sequence[Sequence[Target]]) -> bool:
+        counts.append(len(indications))
+        return offer_all(indications, targets)
+
+    intake.deliverer.service.offer_all = counted
+    answer, _, _ = intake.submit([[*body[:2], late, *body[2:]]])
+    assert counts == [2, 3]
+    assert (answer["accepted"], [one["line"] for one in answer["refused"]]) == (5, [2])
+    # The window of an identity without an end is over, and FUTURE is not.
+    intake.deliverer.advance(3700.0)
+    answer, _, _ = intake.submit([body])
+    assert answer["duplicate"] == 5

@@ -54,6 +54,7 @@ class KafkaHandler:
             timers=context.parts.timers,
             # A broker that hangs ends its own request first, which concerns no other broker.
             timeout=destination.timeout_seconds + AFTER_SECONDS,
+            slices=context.parts.slices,
         )
 
     def deliver(self, delivery: Delivery, done: Done) -> None:
