@@ -42,6 +42,9 @@ _TIME_BOUNDS = (
     datetime.datetime(9998, 1, 1, tzinfo=datetime.UTC),
 )
 _BUILT_IN = frozenset(BUILT_IN)
+#: Rules of which Spark makes one method. A rule takes some 270 bytes, and the JVM does not compile
+#: a method of more than 8,000.
+_IN_ONE_METHOD = 10
 
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -95,7 +98,7 @@ def judged(readings: DataFrame, rules: Sequence[Rule], *, name: str | None = Non
     """
     problems: list[str] = []
     conditions = Conditions(readings)
-    places: list[Column] = []
+    places: list[list[Column]] = []
     groups: dict[str, Group] = {}
     own = _BUILT_IN & conditions.types.keys()
     with without_ansi(readings.sparkSession):
@@ -109,7 +112,11 @@ def judged(readings: DataFrame, rules: Sequence[Rule], *, name: str | None = Non
         # The column itself, if there is one: it may have a watermark.
         marks = [_moment(conditions, name) for name in times]
         mark = (F.least(*marks) if len(marks) > 1 else marks[0]).alias(MARK)
-        one = readings.select(mark, F.explode(F.array(*places)).alias("one"))
+        if len(places) == 1:
+            return Judged(readings.select(mark, *places[0]), groups)
+        # What an explode has inside is interpreted.
+        every = readings.select(mark, F.array(*(F.struct(*one) for one in places)).alias("every"))
+        one = every.select(MARK, F.explode("every").alias("one"))
         return Judged(one.select(MARK, "one.*"), groups)
 
 
@@ -127,8 +134,8 @@ def _group(
     rules: tuple[Rule, ...],
     own: Collection[str],
     problems: list[str],
-) -> tuple[Group, Column]:
-    """Return a group, and its part of a reading; add what is wrong with its rules."""
+) -> tuple[Group, list[Column]]:
+    """Return a group, and its columns of a reading; add what is wrong with its rules."""
     of_rules: list[Column] = []
     columns: list[Column] = []
     measured: dict[str, Measured] = {}
@@ -148,8 +155,8 @@ def _group(
         problems += [f"rule {rule.name}: {problem}" for problem in found]
     texts = texts_of(rules, own)
     group = Group(rules, tuple(texts), measured, numbers)
-    place_of = _place(conditions, name, rules, of_rules, texts, columns)
-    return group, place_of.withField(FAILED, F.coalesce(*failed))
+    of_group = _columns(conditions, name, rules, of_rules, texts, columns)
+    return group, [*of_group, F.coalesce(*failed).alias(FAILED)]
 
 
 def texts_of(rules: Iterable[Rule], own: Collection[str]) -> list[str]:
@@ -179,21 +186,24 @@ def has_time() -> Column:
     return F.coalesce((F.col(AT) >= first) & (F.col(AT) < end), F.lit(False))
 
 
-def _place(
+def _columns(
     conditions: Conditions,
     name: str,
     rules: Sequence[Rule],
     of_rules: Sequence[Column],
     texts: Sequence[str],
     numbers: Sequence[Column],
-) -> Column:
-    """Return one group's part of a reading."""
+) -> list[Column]:
+    """Return one group's columns of a reading."""
     keys = [_key(conditions, key) for key in rules[0].keys]
     is_whole = F.lit(True)
     for key in keys:
         is_whole = is_whole & key.isNotNull()
-    return F.struct(
-        F.when(is_whole, F.to_json(F.array(F.lit(name), *keys))).alias(PLACE),
+    place = F.array(F.lit(name), *keys)
+    if len(rules) > _IN_ONE_METHOD:
+        place = _in_short_methods(place)
+    return [
+        F.when(is_whole, F.to_json(place)).alias(PLACE),
         F.unix_micros(_moment(conditions, rules[0].event_time)).alias(AT),
         # One text is much cheaper to bring to Python than a list.
         F.concat(*of_rules).alias(LEVELS),
@@ -201,7 +211,13 @@ def _place(
         .cast("array<string>")
         .alias(TEXTS),
         F.array(*numbers).cast("array<double>").alias(NUMBERS),
-    )
+    ]
+
+
+def _in_short_methods(array: Column) -> Column:
+    """Return the array, by a function without generated code. Spark then makes short methods of the
+    columns beside it, and not one for all."""
+    return F.zip_with(array, array, lambda one, _: one)
 
 
 def _key(conditions: Conditions, name: str) -> Column:

@@ -4,7 +4,7 @@ import datetime
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, islice
+from itertools import chain, groupby, islice, repeat
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -118,7 +118,7 @@ class RuleGroups:
 
 def over_batch(judged: Judged, *, until: int) -> DataFrame:
     """Return the transitions of a batch up to ``until``."""
-    rows, groups = judged.rows.select(*_ROW), judged.groups
+    rows, groups = judged.rows.select(*_needed(judged.groups)), judged.groups
 
     def stepped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = batch_transitions(RuleGroups(groups), _rows(batches), until=until)
@@ -132,8 +132,18 @@ def over_batch(judged: Judged, *, until: int) -> DataFrame:
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in _ROW)
+        given = batch.to_pydict()
+        columns = (given.get(name) or repeat((), batch.num_rows) for name in _ROW)
         yield from zip(*columns, strict=True)
+
+
+def _needed(groups: Groups) -> Iterator[str]:
+    """Return the columns without those that are empty: in Python each takes a microsecond a row."""
+    yield from (PLACE, AT, LEVELS)
+    if any(group.texts for group in groups.values()):
+        yield TEXTS
+    if any(group.numbers for group in groups.values()):
+        yield NUMBERS
 
 
 def batch_transitions(
@@ -158,7 +168,8 @@ def batch_transitions(
 def over_stream(judged: Judged, *, by_clock: bool) -> DataFrame:
     """Return the transitions of a stream, whose column ``mark`` has a watermark."""
     delay = judged.rows.schema[MARK].metadata[WATERMARK]
-    return judged.rows.groupBy(PLACE).transformWithState(
+    rows = judged.rows.select(MARK, *_needed(judged.groups))
+    return rows.groupBy(PLACE).transformWithState(
         statefulProcessor=Processor(judged.groups, delay=delay if by_clock else None),
         outputStructType=SCHEMA,
         outputMode="Append",
@@ -195,8 +206,7 @@ class Processor(StatefulProcessor):
         timerValues: Any,
     ) -> Iterator[Row]:
         """Take the readings of a key that a micro-batch has. Raises StateError."""
-        taken = (tuple(row[name] for name in _ROW) for row in rows)
-        yield from self._stepped(key[0], taken, timerValues)
+        yield from self._stepped(key[0], _taken(rows), timerValues)
 
     def handleExpiredTimer(
         self,
@@ -303,6 +313,16 @@ class Processor(StatefulProcessor):
         if timer is not None and before != timer:
             self._handle.registerTimer(timer)
         self._state.update((state, timer, *(now or ())))
+
+
+def _taken(rows: Iterator[Row]) -> Iterator[_Row]:
+    """Take the columns by their places: a Row looks for a name among all names."""
+    for first in rows:
+        # A column that is not needed is an empty one at the end.
+        names = [*first.__fields__]
+        chosen = itemgetter(*(names.index(name) if name in names else -1 for name in _ROW))
+        for row in chain([first], rows):
+            yield chosen((*row, ()))
 
 
 def _in_parts(

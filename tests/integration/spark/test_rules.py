@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql import functions as F
 
 from pillion_rules import CLEAR, Reading, Rule, RuleError, Transition, step
 from pillion_rules.names import levels
+from pyspark_pillion.judging import judged
 from pyspark_pillion.rules import raise_alerts, transitions
 from support.fake_deliverer import FakeDeliverer
 from support.weather import RULES, weather_job
@@ -95,6 +97,21 @@ def test_several_rules_and_what_is_due_without_a_reading(spark: SparkSession) ->
     ]
     earlier = transitions(given, [GALE, FOG, SILENT], until=BEGIN + HOUR)
     assert told(earlier) == found[:1]
+
+
+def test_many_rules_make_no_method_that_the_jvm_does_not_compile(spark: SparkSession) -> None:
+    of_spark: Any = spark
+    made = of_spark._jvm.org.apache.spark.sql.execution.debug.package.codegenStringSeq
+    many = [
+        replace(GALE, name=f"{key}.{number}", keys=[key], severity={"Minor": f"visib < {number}"})
+        for key in ("origin", "wind_gust")
+        for number in range(50)
+    ]
+    for given in (many[:50], many):
+        rows: Any = judged(readings(spark), given).rows
+        stages = made(rows._jdf.queryExecution().executedPlan())
+        sizes = [stages.apply(one)._3().maxMethodCodeSize() for one in range(stages.size())]
+        assert max(sizes, default=0) < 8_000
 
 
 def test_rows_without_a_key_or_a_time_and_columns_of_another_case(spark: SparkSession) -> None:

@@ -89,7 +89,8 @@ def processed(
     processor.init(handle)
     place = json.dumps(["g", "x"])
     given_rows = [
-        Row(place=place, at=at * MINUTE, levels=digits(level), texts=[], numbers=[])
+        # The columns that no rule needs are left out.
+        Row(mark=None, levels=digits(level), place=place, at=at * MINUTE)
         for at, level in rows
     ]
     values = TimerValues(0, watermark * 60_000)
