@@ -94,23 +94,33 @@ def gc_disabled() -> Iterator[None]:
 
 
 @contextmanager
-def short_collections(longest: float | None = None) -> Iterator[None]:
+def short_collections(longest: float = LONGEST_COLLECTION) -> Iterator[None]:
     """Freeze what survives a full collection that took long: a process that keeps ever more objects
     would be blocked for half a second by each. Only this context's collections count. ``longest``:
-    seconds without a freeze."""
-    began, limit = 0.0, LONGEST_COLLECTION if longest is None else longest
+    seconds without a freeze.
+
+    Frozen cycles are never freed, so all is left to the collector again once twice as much is
+    frozen as at first.
+    """
+    began, first = 0.0, 0
 
     def follow(phase: str, information: dict[str, int]) -> None:
-        nonlocal began
+        nonlocal began, first
         if information["generation"] != FULL:
             return
         # Its own CPU: the process may have to wait for it.
         now = time.thread_time()
         if phase == "start":
             began = now
-        elif now - began > limit:
+        elif now - began > longest:
             # Just after a collection, so that no garbage is frozen.
             gc.freeze()
+            frozen = gc.get_freeze_count()
+            if not first:
+                first = frozen
+            elif frozen > 2 * first:
+                gc.unfreeze()
+                first = 0
 
     gc.callbacks.append(follow)
     try:

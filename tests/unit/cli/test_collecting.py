@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from pillion_cli import exits
 from pillion_cli.exits import MOST_LEFT, gc_disabled, short_collections
 
 
 @pytest.fixture(autouse=True)
 def _thawed() -> Iterator[None]:
-    """What these tests freeze is the collector's again."""
+    """What these tests freeze is the collector's again, which is at work."""
     yield
     gc.unfreeze()
+    gc.enable()
 
 
 def test_many_new_objects_are_not_looked_at_again() -> None:
@@ -40,13 +40,10 @@ def test_a_load_that_fails_leaves_the_collector_at_work() -> None:
     assert gc.isenabled()
 
 
-def test_what_survives_a_long_collection_is_not_looked_at_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(exits, "LONGEST_COLLECTION", -1.0)
+def test_what_survives_a_long_collection_is_not_looked_at_again() -> None:
     made: list[list[int]] = [[number] for number in range(1_000)]
     before = gc.get_freeze_count()
-    with short_collections():
+    with short_collections(-1.0):
         gc.collect(1)
         assert gc.get_freeze_count() == before
         gc.collect()
@@ -56,11 +53,29 @@ def test_what_survives_a_long_collection_is_not_looked_at_again(
     assert gc.get_freeze_count() == 0
 
 
-def test_what_survives_a_short_collection_is_left_to_the_collector(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(exits, "LONGEST_COLLECTION", 3600.0)
+def cycles(count: int) -> list[list[object]]:
+    made: list[list[object]] = [[] for _ in range(count)]
+    for one in made:
+        one.append(one)
+    return made
+
+
+def test_twice_as_much_as_at_first_is_left_to_the_collector_again() -> None:
+    # By itself it would begin a full collection at any time.
+    gc.disable()
+    with short_collections(-1.0):
+        gc.collect()
+        first = gc.get_freeze_count()
+        made = cycles(2 * first)
+        gc.collect()
+        assert gc.get_freeze_count() == 0
+        made.clear()
+        assert gc.collect() >= 2 * first
+        assert first // 2 < gc.get_freeze_count() < 2 * first
+
+
+def test_what_survives_a_short_collection_is_left_to_the_collector() -> None:
     before = gc.get_freeze_count()
-    with short_collections():
+    with short_collections(3600.0):
         gc.collect()
     assert gc.get_freeze_count() == before
