@@ -123,6 +123,8 @@ def _of_those_concerned(change: Change, references: References) -> Iterator[tupl
         return
     if key.kind not in USERS:
         yield from ((service, SETTLE) for service in references.services_using(key))
+        # A service that is missing tells them nothing.
+        yield from ((subscription, 2 * SETTLE) for subscription in references.subscriptions_to(key))
     for body in (change.before, change.after):
         if body is not None and key.kind in USERS:
             # Its service may render nothing, and so not notify the others.
