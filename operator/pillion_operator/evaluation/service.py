@@ -21,6 +21,7 @@ from pillion_operator.evaluation.references import (
     SECRET,
     SERVICE,
     SUBSCRIPTION,
+    is_gateway,
     url_of,
 )
 from pillion_operator.evaluation.relaying import relays
@@ -457,8 +458,8 @@ class _Candidate:
         self, refusals: Mapping[str, Mapping[str, Verdict]], listeners: Mapping[str, Listener]
     ) -> Basis | None:
         """None: something else than subscriptions leads to destinations, a destination depends on
-        another one, the earlier version of a filter is lost, or an internal error is to be tried
-        again."""
+        another one, or on who else delivers to its URL (a gateway's), the earlier version of a
+        filter is lost, or an internal error is to be tried again."""
         around, letters = self._around, self._dead_letters
         others = (around.relayed, around.replays, around.carried, around.lingering, around.letters)
         told = {one.reason for verdicts in refusals.values() for one in verdicts.values()}
@@ -468,6 +469,8 @@ class _Candidate:
         default = letters.needed(())
         # A part may have none of its subscriptions, which say so.
         is_missing = any(self._held.get(one) == GATEWAY_MISSING for one in default)
+        if is_gateway(self._namespace.body(SERVICE, self._service)):
+            return None
         if any(others) or failed or is_lost or is_missing or letters.among_destinations:
             return None
         service = self._key(SERVICE, self._service)
