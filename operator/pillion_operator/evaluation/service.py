@@ -417,13 +417,12 @@ class _Candidate:
         refusals = self.settle()
         refused_ones, stopped = refusals.get(SUBSCRIPTION, {}), refusals.get(REPLAY, {})
         letters = self._dead_letters
-        own_verdict = refusals.get(SERVICE, {}).get(self._service)
         listeners = {
             name: one
             for name, one in self._judgement.listeners.items()
             if self._key(DESTINATION, name) in self._chosen
         }
-        verdict = own_verdict or letters.verdict(self._chosen)
+        verdict = refusals.get(SERVICE, {}).get(self._service) or letters.verdict(self._chosen)
         result = ServiceEvaluation(
             verdict=verdict,
             subscriptions={name: refused_ones.get(name, found) for name, found in own.items()},
@@ -457,24 +456,22 @@ class _Candidate:
     def _basis(
         self, refusals: Mapping[str, Mapping[str, Verdict]], listeners: Mapping[str, Listener]
     ) -> Basis | None:
-        """None: something else than subscriptions leads to destinations, a destination depends on
-        another one, or on who else delivers to its URL (a gateway's), the earlier version of a
-        filter is lost, or an internal error is to be tried again."""
-        around, letters = self._around, self._dead_letters
-        others = (around.relayed, around.replays, around.carried, around.lingering, around.letters)
+        """None: more than subscriptions decide, or an internal error is to be tried again."""
         told = {one.reason for verdicts in refusals.values() for one in verdicts.values()}
-        failed = INTERNAL_ERROR in told.union(self._held.values())
-        # The next evaluation no longer finds it in force.
-        is_lost = not self._kept.keys() <= self._chosen.keys()
-        default = letters.needed(())
-        # A part may have none of its subscriptions, which say so.
-        is_missing = any(self._held.get(one) == GATEWAY_MISSING for one in default)
-        if is_gateway(self._namespace.body(SERVICE, self._service)):
+        default = self._dead_letters.needed(())
+        if (
+            # Of a gateway it counts who else delivers to a URL.
+            is_gateway(self._namespace.body(SERVICE, self._service))
+            or any((self._around.replays, self._around.lingering))
+            or self._dead_letters.among_destinations
+            or INTERNAL_ERROR in told.union(self._held.values())
+            # The next evaluation no longer finds it in force.
+            or not self._kept.keys() <= self._chosen.keys()
+            # A part may have none of its subscriptions, which say so.
+            or GATEWAY_MISSING in map(self._held.get, default)
+        ):
             return None
-        if any(others) or failed or is_lost or is_missing or letters.among_destinations:
-            return None
-        service = self._key(SERVICE, self._service)
-        needs = {**self._needs, service: tuple(default)}
+        needs = {**self._needs, self._key(SERVICE, self._service): tuple(default)}
         for key, parsed in self._chosen.items():
             if key.kind == DESTINATION and parsed.secrets:
                 secrets = (self._key(SECRET, name) for name in sorted(parsed.secrets))
