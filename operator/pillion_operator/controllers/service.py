@@ -20,7 +20,7 @@ from pillion_operator.controllers.replay_remains import Remains
 from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
-from pillion_operator.evaluation.comparing import judged_otherwise
+from pillion_operator.evaluation.comparing import judged_otherwise, named_first
 from pillion_operator.evaluation.dead_letters import letters_to, marked_in
 from pillion_operator.evaluation.fitting import fitted
 from pillion_operator.evaluation.judging import Judge
@@ -210,12 +210,18 @@ class ConfigurationReconciler:
                 self._context.queue.add(gateway)
 
     def _changed(
-        self, service: Key, before: ServiceEvaluation | None, after: ServiceEvaluation
+        self,
+        service: Key,
+        before: ServiceEvaluation | None,
+        after: ServiceEvaluation,
+        namespace: Namespace,
     ) -> set[Key]:
         """The objects of which ``after`` says something else."""
         changed = judged_otherwise(before, after, service.namespace)
         if before is None or before.verdict != after.verdict:
             changed |= self._context.references.served_by(service)
+        else:
+            changed |= named_first(changed, before, after, namespace=namespace)
         changed |= _statuses(service, after.retained)
         return changed | (set() if before is None else _statuses(service, before.retained))
 
@@ -384,7 +390,7 @@ class ConfigurationReconciler:
                 found, valid_until = joined, min(valid_until, known.valid_until)
             evaluation = replace(found, retained=surroundings.retained)
             fit, left_out = fitted(evaluation, level=level)
-            changed = self._changed(service, before, fit)
+            changed = self._changed(service, before, fit, namespace)
             return _Evaluated(body, fit, left_out, changed, seen, valid_until)
 
         return evaluate

@@ -1,12 +1,14 @@
 """What two evaluations of a service say otherwise. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
     REPLAY,
     SUBSCRIPTION,
+    named_by,
 )
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.store import Key
@@ -31,6 +33,25 @@ def judged_otherwise(
         )
         for name in _differing(old, new)
     }
+
+
+def named_first(
+    judged: Iterable[Key],
+    before: ServiceEvaluation,
+    after: ServiceEvaluation,
+    *,
+    namespace: Namespace,
+) -> set[Key]:
+    """What those of ``judged`` name that had no verdict before, unless the configuration has it:
+    what is said of it has waited for that verdict."""
+    known = {SUBSCRIPTION: before.subscriptions, REPLAY: before.replays}
+    bodies = (
+        namespace.body(key.kind, key.name)
+        for key in judged
+        if key.kind in known and key.name not in known[key.kind]
+    )
+    named = {key for body in bodies if body is not None for key in named_by(body)}
+    return named - after.content.keys()
 
 
 def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
