@@ -84,6 +84,8 @@ class _Evaluated(NamedTuple):
     left_out: tuple[str, ...]
     #: The objects of which it says something else than the evaluation before.
     changed: set[Key]
+    #: What ``_rendered_before`` has read.
+    rendered: Sequence[Object]
     #: See ``ServiceState``.
     seen: int
     valid_until: float
@@ -182,6 +184,11 @@ class ConfigurationReconciler:
         ended = self._context.clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
         self._evaluate_next(service, before, evaluation)
+        if not evaluation.verdict.accepted:
+            # Its deliverers keep their configuration.
+            named = ((one["kind"], one["metadata"]["name"]) for one in found.rendered)
+            keys = {Key(kind, service.namespace, name) for kind, name in named}
+            changed |= state.rollout.recall(keys)
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
@@ -391,7 +398,7 @@ class ConfigurationReconciler:
             evaluation = replace(found, retained=surroundings.retained)
             fit, left_out = fitted(evaluation, level=level)
             changed = self._changed(service, before, fit, namespace)
-            return _Evaluated(body, fit, left_out, changed, seen, valid_until)
+            return _Evaluated(body, fit, left_out, changed, rendered, seen, valid_until)
 
         return evaluate
 
