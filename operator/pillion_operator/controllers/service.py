@@ -1,7 +1,7 @@
 """The reconcile of an IndicationService: renders and applies the objects of its deliverers."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
@@ -20,6 +20,7 @@ from pillion_operator.controllers.replay_remains import Remains
 from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
+from pillion_operator.evaluation.comparing import judged_otherwise, named_first
 from pillion_operator.evaluation.dead_letters import letters_to, marked_in
 from pillion_operator.evaluation.fitting import fitted
 from pillion_operator.evaluation.judging import Judge
@@ -27,9 +28,6 @@ from pillion_operator.evaluation.lastgood import filters_in, rendered_objects, w
 from pillion_operator.evaluation.namespace import Namespace, draining
 from pillion_operator.evaluation.partial import ChangeLog, concerned, is_of, with_part
 from pillion_operator.evaluation.references import (
-    DESTINATION,
-    FILTER,
-    REPLAY,
     SECRET,
     SERVICE,
     SUBSCRIPTION,
@@ -86,6 +84,8 @@ class _Evaluated(NamedTuple):
     left_out: tuple[str, ...]
     #: The objects of which it says something else than the evaluation before.
     changed: set[Key]
+    #: What ``_rendered_before`` has read.
+    rendered: Sequence[Object]
     #: See ``ServiceState``.
     seen: int
     valid_until: float
@@ -183,9 +183,12 @@ class ConfigurationReconciler:
         state.seen, state.valid_until = found.seen, found.valid_until
         ended = self._context.clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
-        if evaluation.letters != (before.letters if before is not None else frozenset()):
-            for gateway in sorted(self._context.references.gateways_of(service)):
-                self._context.queue.add(gateway)
+        self._evaluate_next(service, before, evaluation)
+        if not evaluation.verdict.accepted:
+            # Its deliverers keep their configuration.
+            named = ((one["kind"], one["metadata"]["name"]) for one in found.rendered)
+            keys = {Key(kind, service.namespace, name) for kind, name in named}
+            changed |= state.rollout.recall(keys)
         try:
             # The garbage collector deletes the objects of a service that is being deleted, and its
             # namespace may refuse new ones.
@@ -203,13 +206,29 @@ class ConfigurationReconciler:
                 self._context.queue.add(key)
             self._context.queue.add(status_of(service))
 
-    def _changed(
+    def _evaluate_next(
         self, service: Key, before: ServiceEvaluation | None, after: ServiceEvaluation
+    ) -> None:
+        """Have the services evaluated that may be judged otherwise after this evaluation."""
+        if after.lapsed:
+            self._context.requeue(service, 0.0)
+        if after.letters != (before.letters if before is not None else frozenset()):
+            for gateway in sorted(self._context.references.gateways_of(service)):
+                self._context.queue.add(gateway)
+
+    def _changed(
+        self,
+        service: Key,
+        before: ServiceEvaluation | None,
+        after: ServiceEvaluation,
+        namespace: Namespace,
     ) -> set[Key]:
         """The objects of which ``after`` says something else."""
         changed = judged_otherwise(before, after, service.namespace)
         if before is None or before.verdict != after.verdict:
             changed |= self._context.references.served_by(service)
+        else:
+            changed |= named_first(changed, before, after, namespace=namespace)
         changed |= _statuses(service, after.retained)
         return changed | (set() if before is None else _statuses(service, before.retained))
 
@@ -297,7 +316,7 @@ class ConfigurationReconciler:
         """The subscriptions that changes since the evaluation ``before`` concern; None: evaluate
         all of them."""
         known = self._context.states.get(service)
-        if known is None or before is None or before.basis is None:
+        if known is None or before is None or before.lapsed or before.basis is None:
             return None
         if min(level, known.level) < LEVEL or self._context.clock.time() >= known.valid_until:
             return None
@@ -378,8 +397,8 @@ class ConfigurationReconciler:
                 found, valid_until = joined, min(valid_until, known.valid_until)
             evaluation = replace(found, retained=surroundings.retained)
             fit, left_out = fitted(evaluation, level=level)
-            changed = self._changed(service, before, fit)
-            return _Evaluated(body, fit, left_out, changed, seen, valid_until)
+            changed = self._changed(service, before, fit, namespace)
+            return _Evaluated(body, fit, left_out, changed, rendered, seen, valid_until)
 
         return evaluate
 
@@ -544,38 +563,6 @@ def earlier_filter_lost(
         "deleted. Deliverers continue with it; new pods have no configuration. Correct the filter, "
         "or delete the subscriptions that name it.",
     )
-
-
-def judged_otherwise(
-    before: ServiceEvaluation | None, after: ServiceEvaluation, namespace: str
-) -> set[Key]:
-    return {
-        Key(kind, namespace, name)
-        for kind, old, new in (
-            (SUBSCRIPTION, before.subscriptions if before else {}, after.subscriptions),
-            (SUBSCRIPTION, before.relayed if before else {}, after.relayed),
-            (REPLAY, before.replays if before else {}, after.replays),
-            (REPLAY, before.carried if before else {}, after.carried),
-            (REPLAY, before.waiting if before else {}, after.waiting),
-            (DESTINATION, before.destinations if before else {}, after.destinations),
-            (DESTINATION, before.held if before else {}, after.held),
-            (FILTER, before.last_good if before else {}, after.last_good),
-            (FILTER, before.unknown_classes if before else {}, after.unknown_classes),
-            (DESTINATION, before.same_places if before else {}, after.same_places),
-        )
-        for name in _differing(old, new)
-    }
-
-
-def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
-    if old is new:
-        return
-    for name, one in new.items():
-        there = old.get(name)
-        # Most are the same object, which Python would compare all the same.
-        if there is not one and there != one:
-            yield name
-    yield from old.keys() - new.keys()
 
 
 def not_written(error: Exception) -> Verdict:

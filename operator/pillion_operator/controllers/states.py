@@ -38,10 +38,18 @@ class Rollout:
         gone = self.content.keys() - content.keys()
         self._since.update(dict.fromkeys(changed, self._latest))
         for key in gone:
-            del self._since[key]
+            self._since.pop(key, None)
         self.content = content
         self.revision = revision
         return changed | gone
+
+    def recall(self, keys: set[Key]) -> set[Key]:
+        """Record which objects an earlier leader's revision holds; return them. Their texts do not
+        matter: all is told with the first revision of this leader."""
+        if self.revision is not None:
+            return set()
+        self.content = dict.fromkeys(keys, "")
+        return keys
 
     def revisions_with(self, key: Key) -> frozenset[str]:
         since = self._since.get(key, self._latest)

@@ -134,7 +134,7 @@ def with_part(
     """Return ``before`` with all that ``part``, the evaluation of the ``concerned`` subscriptions,
     says of them and of what they need. None: both cannot be joined."""
     old, new = before.basis, part.basis
-    if old is None or new is None or new.service is not old.service:
+    if old is None or new is None or new.service is not old.service or part.lapsed:
         return None
     if part.gateways != before.gateways:
         return None
@@ -185,12 +185,12 @@ class _Union:
             same_places=same_places(listeners) if is_moved else before.same_places,
             content=self._content,
             sources=_joined(before.sources, part.sources, without=self._replaced),
-            basis=None if self._is_lost(filters) else self._continued(new.service, listeners),
+            lapsed=self._is_lost(filters),
+            basis=self._continued(new.service, listeners),
         )
 
     def _is_lost(self, filters: Iterable[str]) -> bool:
-        """Whether an earlier version of a filter is in force no more: an ended subscription may
-        still count on it, which the next evaluation finds."""
+        """Whether an earlier version of a filter is in force no more."""
         earlier = [name for name in filters if name in self._before.last_good]
         return any(Key(FILTER, self._namespace, name) not in self._content for name in earlier)
 

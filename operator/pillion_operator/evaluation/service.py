@@ -98,6 +98,8 @@ class ServiceEvaluation:
     content: Mapping[Key, str] = field(default_factory=dict, repr=False)
     #: The resource's line of each object that is rendered differently.
     sources: Mapping[Key, str] = field(default_factory=dict, repr=False)
+    #: A filter's earlier version is in force no more; ended subscriptions may still count on it.
+    lapsed: bool = field(default=False, compare=False)
     #: None: a change of one object may concern all others.
     basis: Basis | None = field(default=None, repr=False, compare=False)
 
@@ -348,20 +350,19 @@ class _Candidate:
     def _available(self, key: Key) -> Verdict:
         known = self._availability.get(key)
         if known is None:
-            known = self._availability[key] = self._found(key.kind, key.name)
+            known = self._availability[key] = self._found(key)
         return known
 
-    def _found(self, kind: str, name: str) -> Verdict:
-        body = self._namespace.body(kind, name)
+    def _found(self, key: Key) -> Verdict:
+        body = self._namespace.body(key.kind, key.name)
         if body is None:
-            return missing(kind, name)
+            return missing(key.kind, key.name)
         if being_deleted(body):
-            message = f"{kind} {name} is being deleted. Name another, or recreate it."
-            return Verdict(False, f"{_WORDS[kind]}BeingDeleted", message)
-        parsed = self._namespace.parsed(kind, name)
+            message = f"{key.kind} {key.name} is being deleted. Name another, or recreate it."
+            return Verdict(False, f"{_WORDS[key.kind]}BeingDeleted", message)
+        parsed = self._namespace.parsed(key.kind, key.name)
         if parsed is None or parsed.problems:
-            key = self._key(kind, name)
-            return ACCEPTED if kind == FILTER and self._keep(key) else _not_accepted(key)
+            return ACCEPTED if key.kind == FILTER and self._keep(key) else _not_accepted(key)
         return ACCEPTED
 
     def _keep(self, key: Key) -> bool:
@@ -450,6 +451,7 @@ class _Candidate:
             same_places=same_places(listeners),
             content={key: self._chosen[key].item for key in sorted(self._chosen)},
             sources=self._sources(),
+            lapsed=not self._kept.keys() <= self._chosen.keys(),
             basis=self._basis(refusals, listeners),
         )
 
@@ -465,8 +467,6 @@ class _Candidate:
             or any((self._around.replays, self._around.lingering))
             or self._dead_letters.among_destinations
             or INTERNAL_ERROR in told.union(self._held.values())
-            # The next evaluation no longer finds it in force.
-            or not self._kept.keys() <= self._chosen.keys()
             # A part may have none of its subscriptions, which say so.
             or GATEWAY_MISSING in map(self._held.get, default)
         ):

@@ -73,10 +73,11 @@ def ready_condition(counts: DelivererCounts) -> Condition:
     """Ready: every reachable deliverer that serves runs the wanted configuration.
 
     A deliverer without a configuration is ignored while others run it, because each new executor
-    begins like that.
+    begins like that. The message has no number of unreachable ones: many objects have this
+    condition, and would be written with each pod that comes or goes.
     """
     unreachable = counts.unreachable
-    others = f" {unreachable} do not answer the operator (Unreported)." if unreachable else ""
+    others = " Others do not answer the operator (Unreported)." if unreachable else ""
     waiting = counts.behind + (0 if counts.ready else counts.starting)
     if waiting:
         message = f"{waiting} deliverer(s) do not use this configuration yet.{others}"
@@ -88,8 +89,8 @@ def ready_condition(counts: DelivererCounts) -> Condition:
         message = "No deliverer runs. Each new deliverer will use this configuration."
         return Condition("Ready", "True", "NoDeliverers", message)
     message = (
-        f"{unreachable} of {counts.deliverers} deliverers do not answer the operator, so their "
-        "configuration is unknown. A NetworkPolicy may block it. Delivery is not affected."
+        "No deliverer answers the operator, so their configuration is unknown. A NetworkPolicy may "
+        "block it. Delivery is not affected."
     )
     return Condition("Ready", "True", "Unreported", message)
 

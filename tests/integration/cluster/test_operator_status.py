@@ -88,7 +88,7 @@ def test_a_silent_deliverer_is_counted_and_keeps_nothing_from_being_ready(
         for resource in (DESTINATION, SERVICE):
             status, reason, message = ready(world, *resource)
             assert (status, reason) == ("True", "InForce")
-            assert "1 do not answer the operator" in message
+            assert "Others do not answer the operator" in message
         counts = world.status(*SERVICE)
         assert (counts["readyDeliverers"], counts["unreachableDeliverers"]) == (1, 1)
     wait_until(lambda: unreachable(operator) == 0, within=60, what="the end of silence")

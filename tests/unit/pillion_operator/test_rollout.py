@@ -45,3 +45,12 @@ def test_old_revisions_are_forgotten() -> None:
         rollout.advance(str(number), {A: "1", B: str(number)})
     assert len(rollout.revisions_with(A)) == MOST_REVISIONS
     assert "0" not in rollout.revisions_with(A)
+
+
+def test_what_an_earlier_leader_rolled_out_is_told_with_the_first_revision() -> None:
+    rollout = Rollout()
+    assert rollout.recall({A, B}) == {A, B}
+    assert rollout.content.keys() == {A, B}
+    assert rollout.advance("r1", {A: "one"}) == {A, B}
+    assert rollout.recall({B}) == set()
+    assert rollout.content == {A: "one"}

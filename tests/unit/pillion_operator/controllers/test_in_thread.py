@@ -1,5 +1,6 @@
 """What happens while a large service is evaluated in the thread."""
 
+import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -122,6 +123,25 @@ def test_a_change_that_comes_meanwhile_is_in_force_afterwards(
         assert condition(world, FILTER, "Ready") == ("True", "InForce")
         assert QUERY in world.pods["one"].text
         assert '"timeoutSeconds":5' in world.pods["one"].text
+
+    virtually(scenario)
+
+
+def test_what_only_a_subscription_that_is_refused_names_gets_a_status_though_the_service_is_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        # The service is evaluated after its users have been looked at.
+        monkeypatch.setattr(service, "PAUSE", 5.0)
+        lead_to(world, "pager", timeoutSeconds=5)
+        await asyncio.sleep(1.0)
+        destination = {"destination": "http://mail.example.org/", "protocol": "CloudEvents"}
+        world.resource("ListenerDestination", "mail", destination)
+        references = {"filterRef": {"name": "alerts"}, "destinationRef": {"name": "mail"}}
+        world.resource("IndicationSubscription", "wrong", {**references, "onFatalErrorPolicy": 7})
+        await settled(world)
+        mail = Key("ListenerDestination", NAMESPACE, "mail")
+        assert condition(world, mail, "Ready") == ("True", "NotUsed")
 
     virtually(scenario)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pillion_operator.controllers import service
 from pillion_operator.status.conditions import find_condition
 from pillion_operator.store import Key
 from support.operator_fakes import run_virtually
@@ -126,9 +127,40 @@ def test_a_filter_that_was_never_good_or_was_made_anew_is_left_out() -> None:
     run_virtually(work())
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_a_disabled_subscription_does_not_count_on_a_version_that_is_in_force_no_more(
+    large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(service, "MANY", -1)
+    idle = Key("IndicationSubscription", NAMESPACE, "idle")
+
+    async def work() -> None:
+        world = World(random.Random(1))
+        begin(world)
+        references = {"filterRef": {"name": "alerts"}, "destinationRef": {"name": "ops"}}
+        disabled = {"subscriptionState": "Disabled", **references}
+        world.resource("IndicationSubscription", idle.name, disabled)
+        async with world.leader():
+            await settled(world)
+            world.resource("IndicationFilter", "alerts", WRONG[1])
+            await settled(world)
+            accepted = condition(world, idle, "Accepted")
+            assert accepted is not None
+            assert accepted["status"] == "True"
+            world.api.remove(SUBSCRIPTION)
+            await settled(world)
+            assert "IndicationFilter" not in rendered(world)
+            accepted = condition(world, idle, "Accepted")
+            assert accepted is not None
+            assert (accepted["status"], accepted["reason"]) == ("False", "FilterNotAccepted")
+
+    run_virtually(work())
+
+
 def test_nothing_is_written_while_the_version_before_is_lost_with_its_secret() -> None:
     configuration = Key("Secret", NAMESPACE, "pillion-default-0")
-    service = Key("IndicationService", NAMESPACE, "default")
+    default = Key("IndicationService", NAMESPACE, "default")
 
     async def work() -> None:
         before = World(random.Random(1))
@@ -137,12 +169,12 @@ def test_nothing_is_written_while_the_version_before_is_lost_with_its_secret() -
             await settled(before)
         before.resource("IndicationFilter", "alerts", WRONG[0])
         world = before.copied()
-        world.api.objects[service]["status"] = before.api.objects[service]["status"]
+        world.api.objects[default]["status"] = before.api.objects[default]["status"]
         del world.api.objects[configuration]
         async with world.leader():
             await settled(world)
             assert configuration not in world.api.objects
-            ready = condition(world, service, "Ready")
+            ready = condition(world, default, "Ready")
             assert ready is not None
             assert (ready["status"], ready["reason"]) == ("False", "EarlierGenerationLost")
             assert "IndicationFilter alerts is not accepted" in ready["message"]
@@ -150,7 +182,7 @@ def test_nothing_is_written_while_the_version_before_is_lost_with_its_secret() -
             world.resource("IndicationFilter", "alerts", {"query": BETTER})
             await settled(world)
             assert rendered(world)["IndicationFilter"]["spec"]["query"] == BETTER
-            ready = condition(world, service, "Ready")
+            ready = condition(world, default, "Ready")
             assert ready is not None
             assert ready["status"] == "True"
 

@@ -148,3 +148,29 @@ def test_only_what_is_forbidden_is_quoted() -> None:
     assert "too secret" not in not_written(ApiError(400, "BadRequest", "too secret")).message
     assert "quota" in not_written(ApiError(403, "Forbidden", "exceeded quota")).message
     assert "does not answer" in not_written(TimeoutError("late")).message
+
+
+def test_a_new_leader_knows_what_the_deliverers_of_a_refused_service_still_use() -> None:
+    async def work() -> None:
+        before = World(random.Random(1))
+        before.calm()
+        populate(before)
+        before.pod("one", service="default")
+        async with before.leader():
+            await asyncio.sleep(WHILE)
+        # While nobody leads.
+        before.api.remove(Key("IndicationSubscription", NAMESPACE, "s"))
+        before.resource("IndicationService", "default", {"deliveryRetryAttempts": -1})
+        world = before.copied()
+        used = Key("ListenerDestination", NAMESPACE, "d")
+        async with world.leader():
+            await asyncio.sleep(WHILE)
+            assert ready(world, used.kind, used.name) == ("False", "ServiceNotAccepted")
+            assert world.api.objects[used]["status"]["deliverers"] == 1
+            # The remedy.
+            world.resource("IndicationService", "default", {})
+            await asyncio.sleep(WHILE)
+            assert ready(world, used.kind, used.name) == ("True", "NotUsed")
+            assert world.api.objects[used]["status"]["deliverers"] == 0
+
+    run_virtually(work())

@@ -64,7 +64,7 @@ class Evaluated:
     def again(self, *, most: int = 100) -> ServiceEvaluation:
         """Continue with what has changed, if that concerns at most so many subscriptions."""
         found = None
-        if self.before is not None and self.before.basis is not None:
+        if self.before is not None and not self.before.lapsed and self.before.basis is not None:
             changed = self._log.since(self._seen, NAMESPACE)
             assert changed is not None
             names = concerned(

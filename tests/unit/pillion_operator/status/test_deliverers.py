@@ -96,11 +96,18 @@ def test_ready_is_about_those_that_serve_and_can_be_reached(
 
 
 def test_those_that_cannot_be_reached_are_told_of() -> None:
-    assert "3 do not answer" in ready_condition(counts(ready=1, unreachable=3)).message
-    assert "3 do not answer" in ready_condition(counts(behind=1, unreachable=3)).message
+    assert "Others do not answer" in ready_condition(counts(ready=1, unreachable=3)).message
+    assert "Others do not answer" in ready_condition(counts(behind=1, unreachable=3)).message
     assert "do not answer" not in ready_condition(counts(behind=1)).message
-    assert "3 of 3 deliverers do not answer" in ready_condition(counts(unreachable=3)).message
+    assert "No deliverer answers" in ready_condition(counts(unreachable=3)).message
     assert ready_condition(counts(behind=2, starting=1)).message.startswith("3 deliverer(s)")
+
+
+def test_one_more_that_cannot_be_reached_changes_nothing_that_is_said_of_all_objects() -> None:
+    # They are not looked at again: see ``running_on``.
+    assert ready_condition(counts(unreachable=1)) == ready_condition(counts(unreachable=2))
+    one, two = (ready_condition(counts(ready=1, unreachable=number)) for number in (1, 2))
+    assert one == two
 
 
 def test_a_pod_that_was_missed_is_named() -> None:
