@@ -366,6 +366,7 @@ def test_nothing_overtakes_a_line_at_any_of_its_destinations(house: Any) -> None
     sender.send(lines(*alerts(0, 3), alert("3", AlertType=5)))
     sender.flush()
 
+    house.deliverer.settled()
     refused = house.between.told()[0].document["refused"]
     assert [(line["line"], line["destination"]) for line in refused] == [(2, "full"), (3, "full")]
     assert house.identifiers("full") == ["0", "1", "2"]
