@@ -10,6 +10,7 @@ from pillion_sidecar.journal.recovery import Recovery, recover
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.testing import FakeTime
 from support.journal_files import MemoryFiles, Written, books_of
+from support.journal_owner import restore_each
 
 
 class Identities:
@@ -20,15 +21,7 @@ class Identities:
         self.times: dict[bytes, tuple[float, float | None, str]] = {}
 
     def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None:
-        for digest, accepted_at, expires, pending in identities:
-            self.restore(
-                digest,
-                accepted_at=accepted_at - offset,
-                expires=expires or None,
-                pending=pending,
-                reason=None,
-                destination="",
-            )
+        restore_each(self.restore, identities, offset=offset)
 
     def restore(
         self,

@@ -21,6 +21,21 @@ from pillion_sidecar.testing import FakeTime
 from support.stepped import SteppedWorker
 
 
+def restore_each(
+    restore: Callable[..., None], identities: Sequence[PlainIdentity], *, offset: float
+) -> None:
+    """Do by ``restore`` of an ``IdentitySink`` what its ``restore_all`` does at once."""
+    for digest, accepted_at, expires, pending in identities:
+        restore(
+            digest,
+            accepted_at=accepted_at - offset,
+            expires=expires or None,
+            pending=pending,
+            reason=None,
+            destination="",
+        )
+
+
 class Owner:
     """Implements ``JournalOwner`` and ``IdentitySink``: knows all that is pending."""
 
@@ -76,15 +91,7 @@ class Owner:
         self.errors.append(error)
 
     def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None:
-        for digest, accepted_at, expires, pending in identities:
-            self.restore(
-                digest,
-                accepted_at=accepted_at - offset,
-                expires=expires or None,
-                pending=pending,
-                reason=None,
-                destination="",
-            )
+        restore_each(self.restore, identities, offset=offset)
 
     def restore(
         self,

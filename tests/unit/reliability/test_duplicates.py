@@ -11,6 +11,7 @@ from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 from pillion_sidecar.reliability.identity import identity_digest, sequence_digest
 from pillion_sidecar.testing import FakeTime
+from support.journal_owner import restore_each
 
 
 def digest(identifier: str, source: str = "s") -> bytes:
@@ -352,15 +353,7 @@ def test_identities_restored_together_are_as_if_one_by_one(
     offset = -5.0
     found = [(digest(str(name)), at, until, pending) for name, at, until, pending in given_ones]
     together.restore_all(found, offset=offset)
-    for one, accepted_at, expires, pending in found:
-        one_by_one.restore(
-            one,
-            accepted_at=accepted_at - offset,
-            expires=expires or None,
-            pending=pending,
-            reason=None,
-            destination="",
-        )
+    restore_each(one_by_one.restore, found, offset=offset)
     assert (together.entries, together.evictions) == (one_by_one.entries, one_by_one.evictions)
     for seconds in (0, 15, 30, 60):
         time.advance(seconds)
