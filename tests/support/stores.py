@@ -85,3 +85,15 @@ def _created(data: bytes) -> float:
     header = read_header(data[:HEADER_SIZE])
     assert header is not None
     return header.created
+
+
+class RecordingNamespaces:
+    """Implements ``NamespaceFolders``."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, RecordingFolders] = {}
+
+    def open(self, namespace: str, *, creates: bool) -> RecordingFolders | None:
+        if creates:
+            self.folders.setdefault(namespace, RecordingFolders())
+        return self.folders.get(namespace)

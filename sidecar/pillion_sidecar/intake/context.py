@@ -15,6 +15,9 @@ from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
 
 if TYPE_CHECKING:
+    # It imports the files of stores, which a sidecar does not need.
+    from pillion_sidecar.stores.namespaces import NamespaceStores
+
     # It imports OpenTelemetry, which is an extra.
     from pillion_sidecar.telemetry.spans import Spans
 
@@ -55,3 +58,5 @@ class IntakeContext:
     beyond_limit: int = 0
     #: Records requests; None: nobody asks for spans.
     spans: "Spans | None" = None
+    #: Keep copies of journals; None: nobody may ask for it.
+    stores: "NamespaceStores | None" = None

@@ -154,17 +154,17 @@ def create_intake(
     middlewares = () if tokens is None else (tokens.middleware,)
     expect = None if tokens is None else tokens.expect
     app = web.Application(client_max_size=intake.limits.line_bytes, middlewares=middlewares)
-    asked = intake.inquiries
     add = partial(app.router.add_route, expect_handler=expect)
     add("POST", "/v1/indications", intake.accept(intake.publish))
     add("POST", RELAY_PATH, intake.accept(intake.relay))
     add("POST", HISTORY_PATH, intake.accept(intake.take_history))
-    add("GET", "/v1/receipts/{id}", intake.query(asked.receipt, waits=True))
-    add("POST", "/v1/flush", intake.query(asked.flush, waits=True))
-    add("GET", "/v1/faults", intake.query(asked.faults, waits=False))
+    add("GET", "/v1/receipts/{id}", intake.query(intake.inquiries.receipt, waits=True))
+    add("POST", "/v1/flush", intake.query(intake.inquiries.flush, waits=True))
+    add("GET", "/v1/faults", intake.query(intake.inquiries.faults, waits=False))
     add("GET", "/v1/service", intake.query(intake.service, waits=False))
     for path in CIM_XML_PATHS:
         add("*", path, intake.accept(intake.export))
+    intake.add_journals(add)
     return app
 
 
@@ -335,6 +335,16 @@ class _Intake:
         if refusal is not None:
             return refusal
         return take_part(request, self._bodies.reader, self._context)
+
+    def add_journals(self, add: Callable[..., object]) -> None:
+        stores = self._context.stores
+        if stores is None:
+            return
+        # It imports the files of stores, which a sidecar does not need.
+        from pillion_sidecar.intake.journals import PATH, JournalDoor
+
+        door = JournalDoor(stores, reader=self._bodies.reader)
+        add("POST", PATH, self.accept(door.answer))
 
     def _refuse_relay(self, request: web.Request) -> web.Response | None:
         if not self._context.routes.takes_relayed:
