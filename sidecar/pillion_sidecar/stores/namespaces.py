@@ -83,7 +83,7 @@ class NamespaceStores:
         returned."""
         try:
             store = self._store(namespace, creates=isinstance(request, ClaimRequest))
-            return _perform(store, session, request)
+            return perform(store, session, request)
         except StoreError as error:
             return error
 
@@ -97,7 +97,8 @@ class NamespaceStores:
         return store
 
 
-def _perform(store: Store, session: str, request: Request) -> Copy | bytes:
+def perform(store: Store, session: str, request: Request) -> Copy | bytes:
+    """Blocks; raises StoreError and OSError."""
     match request:
         case ClaimRequest():
             return store.claim(session, request.epoch)
