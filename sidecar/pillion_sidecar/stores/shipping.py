@@ -181,6 +181,15 @@ class Shipper:
             return ()
         return tuple(name for name in self._membership.stores if name not in responsive)
 
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The stores that do not have all of the log."""
+        return tuple(
+            name
+            for name, member in self._members.items()
+            if member.copy.written != self._epoch or member.copy.end < self.end
+        )
+
     def _responsive(self) -> set[str]:
         return {
             name

@@ -1,46 +1,32 @@
 """A gateway keeps copies of journals, over real HTTP: each namespace its own, the rest refused by
 name."""
 
-import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pillion_sidecar.auth.token_middleware import TokenMiddleware
-from pillion_sidecar.auth.tokens import parse_keys
-from pillion_sidecar.config.schema.service import AllowedPublisher
 from pillion_sidecar.journal.segments import position_of, segment_name
-from pillion_sidecar.journal.workers import ThreadWorker
-from pillion_sidecar.stores.copies import Copy, StoreError
 from pillion_sidecar.stores.messages import (
-    CONTENT_TYPE,
     MAXIMUM_READ,
     AppendRequest,
     ClaimRequest,
     CutRequest,
     ReadRequest,
     Request,
-    decode_copy,
-    decode_refusal,
     encode_request,
 )
 from pillion_sidecar.stores.namespaces import (
-    NamespaceFolders,
-    NamespaceStores,
     SystemNamespaceFolders,
 )
 from pillion_sidecar.stores.store import MalformedError, StoreLimits
-from pillion_sidecar.telemetry.gateway import GatewayMetrics
-from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Kind
 from support.intake import Door
-from support.stores import OTHER, SESSION, RecordingNamespaces, ShippedLog
-from support.token_issuer import NOW, TokenIssuer
+from support.journal_gateway import JournalGateway, opened
+from support.stores import OTHER, SESSION, ShippedLog
 
 LIMITS = StoreLimits(maximum_bytes=2000, maximum_sessions=2)
 CLAIM = ClaimRequest(number=1, claimant="pod")
@@ -69,82 +55,16 @@ def append_of(log: ShippedLog, end: int = 0, **changed: Any) -> AppendRequest:
     return AppendRequest(**given)
 
 
-class Gateway:
-    def __init__(self, folders: NamespaceFolders | None = None, *, tokens: bool = False) -> None:
-        self.recorded = RecordingNamespaces()
-        self.worker = ThreadWorker(
-            name="stores",
-            call_soon_threadsafe=asyncio.get_running_loop().call_soon_threadsafe,
-        )
-        stores = NamespaceStores(folders or self.recorded, LIMITS, worker=self.worker)
-        self.issuer = TokenIssuer()
-        self.door = Door(stores=stores, guarding=self._guard if tokens else None)
-
-    def _guard(self, time: FakeTime) -> TokenMiddleware:
-        time.step(NOW - time.time())
-        guard = TokenMiddleware(
-            clock=time,
-            timers=time,
-            publishers=lambda: (
-                AllowedPublisher(namespace="team"),
-                AllowedPublisher(namespace="other"),
-            ),
-            observer=GatewayMetrics(),
-            proven=lambda *_: None,
-            has_proven=lambda _: False,
-        )
-        guard.use_keys(parse_keys(self.issuer.document(), name="keys"))
-        return guard
-
-    async def ask(
-        self,
-        request: Request | bytes,
-        *,
-        session: str = SESSION,
-        namespace: str | None = None,
-        content_type: str = CONTENT_TYPE,
-    ) -> tuple[int, bytes]:
-        headers = {"Content-Type": content_type}
-        if namespace is not None:
-            headers["Authorization"] = f"Bearer {self.issuer.token(namespace=namespace)}"
-        async with self.door.session.post(
-            f"{self.door.url}/v1/journals/{session}",
-            data=request if isinstance(request, bytes) else encode_request(request),
-            headers=headers,
-        ) as response:
-            return response.status, await response.read()
-
-    async def copy(self, request: Request, **given: Any) -> Copy:
-        status, body = await self.ask(request, **given)
-        assert status == 200, body
-        return decode_copy(body)
-
-    async def refused(self, request: Request | bytes, **given: Any) -> tuple[int, StoreError]:
-        status, body = await self.ask(request, **given)
-        error = decode_refusal(body)
-        assert error is not None, body
-        return status, error
-
-
-@asynccontextmanager
-async def opened(gateway: Gateway) -> AsyncIterator[Gateway]:
-    try:
-        async with gateway.door.open():
-            yield gateway
-    finally:
-        gateway.worker.close()
-
-
 @pytest.fixture
-async def gateway() -> AsyncIterator[Gateway]:
-    async with opened(Gateway()) as made:
+async def gateway() -> AsyncIterator[JournalGateway]:
+    async with opened(JournalGateway(limits=LIMITS)) as made:
         yield made
 
 
 async def test_a_copy_is_claimed_continued_cut_and_read(tmp_path: Path) -> None:
     folders = SystemNamespaceFolders(tmp_path)
     log = log_of(100, 200)
-    async with opened(Gateway(folders)) as gateway:
+    async with opened(JournalGateway(folders)) as gateway:
         assert (await gateway.copy(CLAIM)).extents == ()
         copy = await gateway.copy(append_of(log))
         assert (copy.extents, copy.written) == (log.extents, CLAIM.epoch)
@@ -155,12 +75,12 @@ async def test_a_copy_is_claimed_continued_cut_and_read(tmp_path: Path) -> None:
         assert (await gateway.copy(later)).promised == later.epoch
         cut = CutRequest(number=2, claimant="other", position=log_of(100).end)
         assert (await gateway.copy(cut)).extents == log_of(100).extents
-    async with opened(Gateway(folders)) as gateway:
+    async with opened(JournalGateway(folders)) as gateway:
         assert (await gateway.copy(later)).extents == log_of(100).extents
     assert os.listdir(tmp_path) == ["_"]
 
 
-async def test_each_refusal_has_a_status_and_its_name(gateway: Gateway) -> None:
+async def test_each_refusal_has_a_status_and_its_name(gateway: JournalGateway) -> None:
     log, longer = log_of(100), log_of(100, 50)
     await gateway.copy(CLAIM)
     await gateway.copy(append_of(log))
@@ -182,7 +102,7 @@ async def test_each_refusal_has_a_status_and_its_name(gateway: Gateway) -> None:
 
 
 async def test_a_session_that_nobody_claimed_is_unknown_and_leaves_nothing(
-    gateway: Gateway,
+    gateway: JournalGateway,
 ) -> None:
     for request in (append_of(log_of(10)), ReadRequest(position=0, size=1)):
         status, error = await gateway.refused(request)
@@ -205,24 +125,24 @@ async def test_a_session_that_nobody_claimed_is_unknown_and_leaves_nothing(
         b"\x91" * 5000,
     ],
 )
-async def test_what_is_no_request_is_refused(gateway: Gateway, body: bytes) -> None:
+async def test_what_is_no_request_is_refused(gateway: JournalGateway, body: bytes) -> None:
     status, error = await gateway.refused(body)
     assert (status, type(error)) == (400, MalformedError)
 
 
-async def test_a_session_is_no_path(gateway: Gateway) -> None:
+async def test_a_session_is_no_path(gateway: JournalGateway) -> None:
     for session in ("..%2f..%2fx", SESSION.upper(), "x" * 300):
         status, error = await gateway.refused(CLAIM, session=session)
         assert (status, type(error)) == (400, MalformedError)
     assert gateway.recorded.folders["_"].files == {}
 
 
-async def test_another_content_type_is_refused(gateway: Gateway) -> None:
+async def test_another_content_type_is_refused(gateway: JournalGateway) -> None:
     assert (await gateway.ask(CLAIM, content_type="application/json"))[0] == 415
 
 
 async def test_a_namespace_has_its_own_sessions_and_quota() -> None:
-    async with opened(Gateway(tokens=True)) as gateway:
+    async with opened(JournalGateway(limits=LIMITS, tokens=True)) as gateway:
         log = log_of(100)
         for session in (SESSION, OTHER):
             await gateway.copy(CLAIM, namespace="team", session=session)
@@ -241,7 +161,7 @@ async def test_a_namespace_has_its_own_sessions_and_quota() -> None:
         assert sorted(gateway.recorded.folders) == ["other", "team"]
 
 
-async def test_a_disk_that_refuses_is_asked_again_later(gateway: Gateway) -> None:
+async def test_a_disk_that_refuses_is_asked_again_later(gateway: JournalGateway) -> None:
     await gateway.copy(CLAIM)
     files = gateway.recorded.folders["_"].files[SESSION]
     files.failing = lambda one: (
