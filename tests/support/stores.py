@@ -262,7 +262,7 @@ class Writer:
 
     def barrier(self) -> int:
         end = self.shipper.end
-        self.shipper.barrier(lambda: self.stable.append(end))
+        self.shipper.barrier(end, lambda: self.stable.append(end))
         return end
 
     def last_data(self, store: str) -> bytes:

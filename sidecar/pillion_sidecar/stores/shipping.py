@@ -147,12 +147,13 @@ class Shipper:
         """Ask the stores for what they need; later calls follow by themselves."""
         self._ship()
 
-    def barrier(self, done: Callable[[], None]) -> None:
-        """Call ``done`` once all of the log so far is stable; immediately if it is."""
-        if self.end <= self.stable:
+    def barrier(self, position: int, done: Callable[[], None]) -> None:
+        """Call ``done`` once all before ``position`` is stable; immediately if it is. Positions
+        never go back. A barrier whose writer is fenced is never told."""
+        if position <= self.stable:
             done()
-        else:
-            self._barriers.append((self.end, done))
+        elif not self._closed:
+            self._barriers.append((position, done))
 
     def close(self) -> None:
         """Nothing more is sent or told."""
