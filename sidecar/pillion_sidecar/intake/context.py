@@ -1,5 +1,6 @@
 """What intake works with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,3 +61,5 @@ class IntakeContext:
     spans: "Spans | None" = None
     #: Keep copies of journals; None: nobody may ask for it.
     stores: "NamespaceStores | None" = None
+    #: Calls back once all that was taken before is in enough stores; None: there are no stores.
+    stable: Callable[[Callable[[], None]], None] | None = None
