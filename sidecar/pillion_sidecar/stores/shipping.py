@@ -192,11 +192,7 @@ class Shipper:
         )
 
     def _responsive(self) -> set[str]:
-        return {
-            name
-            for name, member in self._members.items()
-            if member.is_known and not member.failures
-        }
+        return {name for name, member in self._members.items() if member.is_known}
 
     def _ship(self) -> None:
         for member in self._members.values():
