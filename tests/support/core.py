@@ -21,7 +21,7 @@ from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.indication import DiscardReason, Indication, Selection, Target
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.limits import JournalSettings
-from pillion_sidecar.journal.ports import Recovered
+from pillion_sidecar.journal.ports import LogFollower, Recovered, Worker
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.testing import FakeTime
@@ -123,8 +123,17 @@ class CoreHandler:
 class Core:
     """One run of a deliverer's core. Nothing happens in it unless it is told to go on."""
 
-    def __init__(self, files: RecordingFiles, *, draw: Random, time: FakeTime) -> None:
-        """Opens the journal in ``files``, and takes over what is pending there."""
+    def __init__(
+        self,
+        files: RecordingFiles,
+        *,
+        draw: Random,
+        time: FakeTime,
+        following: Callable[[DiskJournal, Worker], LogFollower] | None = None,
+    ) -> None:
+        """Opens the journal in ``files``, and takes over what is pending there. ``following`` gets
+        the journal and its reader."""
+        self._following = following
         self.files = files
         self.time = time
         self.draw = draw
@@ -171,6 +180,8 @@ class Core:
             assert ids == sorted(ids), f"{queue.name}: not in the order of acceptance: {ids}"
         service.open(journal, recovered)
         service.apply(configuration(self._revision))
+        if self._following is not None:
+            journal.follow(self._following(journal, self._workers[1]))
         journal.attach(
             service.journal_listener(groups=bytes, identities=self._identities, failed=self._failed)
         )

@@ -23,6 +23,7 @@ from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
+from pillion_sidecar.stores.namespaces import NamespaceStores
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
 from pillion_sidecar.testing import FakeTime
 
@@ -253,6 +254,7 @@ class Door:
         waiting: int = 16,
         guarding: Callable[[FakeTime], TokenMiddleware] | None = None,
         spans: "Spans | None" = None,
+        stores: NamespaceStores | None = None,
     ) -> None:
         """``guarding`` makes what stands before it."""
         self.time = FakeTime()
@@ -272,6 +274,7 @@ class Door:
             held_back=HeldBack(timers=self.time),
             undeclared=UndeclaredClasses(timers=self.time, schema=lambda: self.routes.schema),
             spans=spans,
+            stores=stores,
         )
         self.history = self.queues.history = History(clock=self.time, timers=self.time)
         self.gate = IntakeGate(reading=requests, waiting=waiting)

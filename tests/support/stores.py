@@ -1,5 +1,6 @@
-"""Folders of a store in memory, and a log that is shipped to it."""
+"""Stores in memory, and a log that is shipped to them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pillion_sidecar.journal.records import Kind, seal
@@ -9,14 +10,34 @@ from pillion_sidecar.journal.segments import (
     encode_header,
     position_of,
     read_header,
+    segment_name,
     segment_of,
 )
-from pillion_sidecar.stores.copies import Copy, Epoch, Extent, Piece, common_end, next_piece
-from pillion_sidecar.stores.store import Store
+from pillion_sidecar.stores.copies import (
+    Copy,
+    Epoch,
+    Extent,
+    FencedError,
+    Piece,
+    StoreError,
+    common_end,
+    next_piece,
+)
+from pillion_sidecar.stores.messages import AppendRequest, Request
+from pillion_sidecar.stores.namespaces import perform
+from pillion_sidecar.stores.quorum import Membership, StoreGroup
+from pillion_sidecar.stores.shipping import Shipper, ShippingLimits, Unanswered
+from pillion_sidecar.stores.store import Store, StoreLimits
+from pillion_sidecar.stores.tail import whole_records
+from pillion_sidecar.testing import FakeTime
 from support.crashing_files import RecordingFiles
 
 SESSION = bytes(range(16)).hex()
 OTHER = bytes(range(16, 32)).hex()
+#: Three stores, of which two make a position stable.
+NAMES = ("a", "b", "c")
+FIRST = Epoch(1, "x")
+MEMBERSHIP = Membership(groups=(StoreGroup(name="g", members=NAMES),))
 
 
 class RecordingFolders:
@@ -85,3 +106,166 @@ def _created(data: bytes) -> float:
     header = read_header(data[:HEADER_SIZE])
     assert header is not None
     return header.created
+
+
+class RecordingNamespaces:
+    """Implements ``NamespaceFolders``."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, RecordingFolders] = {}
+
+    def open(self, namespace: str, *, creates: bool) -> RecordingFolders | None:
+        if creates:
+            self.folders.setdefault(namespace, RecordingFolders())
+        return self.folders.get(namespace)
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request that is under way."""
+
+    store: str
+    request: Request
+    answered: Callable[[Copy | StoreError | Unanswered], None]
+
+
+class ScriptedStores:
+    """A ``Transport`` to stores in memory. A test says when a request is done and answered."""
+
+    def __init__(self, *names: str, limits: StoreLimits | None = None) -> None:
+        self._limits = limits or StoreLimits(maximum_bytes=1 << 20, maximum_sessions=3)
+        self.folders = {name: RecordingFolders() for name in names}
+        self.stores = {name: Store(folders, self._limits) for name, folders in self.folders.items()}
+        self.waiting: list[Sent] = []
+        #: What was sent, by store.
+        self.sent: dict[str, list[Request]] = {name: [] for name in names}
+
+    def send(
+        self,
+        store: str,
+        request: Request,
+        answered: Callable[[Copy | StoreError | Unanswered], None],
+    ) -> None:
+        assert all(one.store != store for one in self.waiting), f"two requests to {store}"
+        self.waiting.append(Sent(store, request, answered))
+        self.sent[store].append(request)
+
+    def restart(self, name: str, image: dict[str, bytes] | None = None) -> None:
+        """``image``: what is in the session's folder then."""
+        if image is not None:
+            self.folders[name].files[SESSION] = RecordingFiles(image)
+        self.stores[name] = Store(self.folders[name], self._limits)
+
+    def perform(self, sent: Sent) -> Copy | StoreError:
+        try:
+            answer = perform(self.stores[sent.store], SESSION, sent.request)
+        except StoreError as error:
+            return error
+        assert isinstance(answer, Copy)
+        return answer
+
+    def answer(self, store: str) -> None:
+        """Do and answer the request to a store."""
+        sent = self._take(store)
+        sent.answered(self.perform(sent))
+
+    def fail(self, store: str, *, retry_after: float = 0.0) -> Sent:
+        """Answer nothing; return the request, which may be done later."""
+        sent = self._take(store)
+        sent.answered(Unanswered(reason=f"{store} is away", retry_after=retry_after))
+        return sent
+
+    def run(self, *only: str) -> None:
+        """Do and answer all requests to these stores, and those that follow; all by default."""
+        while found := [one.store for one in self.waiting if not only or one.store in only]:
+            self.answer(found[0])
+
+    def _take(self, store: str) -> Sent:
+        sent = next(one for one in self.waiting if one.store == store)
+        self.waiting.remove(sent)
+        return sent
+
+    def content(self, store: str) -> bytes:
+        """Return what a start of a store finds."""
+        image = self.folders[store].files[SESSION].image()
+        folders = RecordingFolders({SESSION: RecordingFiles(image)})
+        copy = Store(folders, self._limits).claim(SESSION, Epoch(1 << 60, "x"))
+        return b"".join(image[segment_name(one.number)][: one.size] for one in copy.extents)
+
+
+@dataclass(slots=True)
+class WaitingReader:
+    """A ``LogReader``. A test says when it has read."""
+
+    log: ShippedLog
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    refuses: bool = False
+    reads: int = 0
+
+    def read(self, position: int, size: int, done: Callable[[bytes], None]) -> None:
+        self.reads += 1
+        number, offset = segment_of(position)
+        data = self.log.segments[number][offset:]
+        found = data[: whole_records(position, data, size)]
+        self.waiting.append(lambda: done(b"" if self.refuses else found))
+
+    def run(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+def answers_of(stores: ScriptedStores, epoch: Epoch, *names: str) -> dict[str, Copy]:
+    return {name: stores.stores[name].claim(SESSION, epoch) for name in names or NAMES}
+
+
+@dataclass(slots=True)
+class Writer:
+    """A log and its shipper, and what that told."""
+
+    stores: ScriptedStores = field(default_factory=lambda: ScriptedStores(*NAMES))
+    epoch: Epoch = FIRST
+    log: ShippedLog = field(default_factory=ShippedLog)
+    membership: Membership = MEMBERSHIP
+    limits: ShippingLimits = field(default_factory=ShippingLimits)
+    answers: dict[str, Copy] | None = None
+    time: FakeTime = field(default_factory=FakeTime)
+    stable: list[int] = field(default_factory=list)
+    fenced: list[FencedError] = field(default_factory=list)
+    reader: WaitingReader = field(init=False)
+    shipper: Shipper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = WaitingReader(self.log)
+        if self.answers is None:
+            self.answers = answers_of(self.stores, self.epoch)
+        self.shipper = Shipper(
+            epoch=self.epoch,
+            membership=self.membership,
+            log=self.log.extents,
+            answers=self.answers,
+            transport=self.stores,
+            reader=self.reader,
+            timers=self.time,
+            fenced=self.fenced.append,
+            limits=self.limits,
+        )
+
+    def begin(self, number: int) -> None:
+        created = float(self.epoch.number)
+        self.log.begin(number, created=created)
+        self.shipper.begin(number, created, self.log.segments[number])
+
+    def write(self, size: int) -> None:
+        before = len(self.log.segments[max(self.log.segments)])
+        self.log.write(size)
+        self.shipper.append(self.log.segments[max(self.log.segments)][before:])
+
+    def barrier(self) -> int:
+        end = self.shipper.end
+        self.shipper.barrier(end, lambda: self.stable.append(end))
+        return end
+
+    def last_data(self, store: str) -> bytes:
+        request = self.stores.sent[store][-1]
+        assert isinstance(request, AppendRequest)
+        return request.data

@@ -2,8 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from pillion_sidecar.clock import Clock
@@ -31,6 +32,9 @@ from pillion_sidecar.history.handing_over import Reply
 from pillion_sidecar.indication import Indication, Selection
 from pillion_sidecar.settings import GatewayEndpoint
 from pillion_sidecar.wire.relay import HISTORY_PATH, RELAY_PATH, RELAY_QUERY
+
+if TYPE_CHECKING:
+    from pillion_sidecar.handlers.journals import HTTPStores
 
 #: An answer lists each refused line.
 RELAY_ANSWER = Reading(body=1024 * 1024, errors=True)
@@ -84,6 +88,30 @@ class Gateways:
             connector, new_wire=http_wires(parts.buffer, RELAY_ANSWER), timeout=timeout
         )
         return HistoryPost(sender, target, authorizer=self._authorizer, clock=parts.clock)
+
+    def stores(self, services: Sequence[str], *, session: str, timeout: float) -> "HTTPStores":
+        """``services``: whose gateways keep copies of the journal ``session``; ``timeout``: seconds
+        of an answer. Raises InvalidDestinationError."""
+        # Late: a deliverer without stores has no use for it.
+        from pillion_sidecar.handlers.journals import STORE_ANSWER, HTTPStores, StorePost
+        from pillion_sidecar.stores.messages import JOURNALS_PATH
+
+        parts = self._parts
+        posts: dict[str, StorePost] = {}
+        for service in services:
+            path = f"{JOURNALS_PATH}{session}"
+            target = relay_target(self._access.url, service, path=path, query="")
+            posts[service] = StorePost(
+                parts.sender(
+                    GatewayConnector(target, parts=parts, authorities=self._authorities),
+                    new_wire=http_wires(parts.buffer, STORE_ANSWER),
+                    timeout=timeout,
+                ),
+                target,
+                authorizer=self._authorizer,
+                clock=parts.clock,
+            )
+        return HTTPStores(posts)
 
 
 class HistoryPost:

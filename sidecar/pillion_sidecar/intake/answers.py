@@ -64,6 +64,8 @@ def add_receipt(answer: ReceiptAnswer, receipt: ReceiptView, *, limit: int | Non
     answer.suppressed = counts[Unreached.SUPPRESSED] or UNSET
     if receipt.is_for_durable:
         answer.durable = receipt.secured.given
+    if receipt.is_for_stable:
+        answer.stable = receipt.stable.given
 
 
 def callback_body(receipt: ReceiptView) -> bytes:

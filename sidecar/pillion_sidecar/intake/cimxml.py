@@ -95,10 +95,13 @@ def delivered_answer(
 def durable_answer(
     export: ExportRequest, submission: Submission, receipt: Receipt, *, timeout: float
 ) -> web.Response:
-    """Answer after a wait for ``durable``."""
-    if receipt.secured.given:
+    """Answer after a wait for ``durable`` or ``stable``."""
+    signal, where = receipt.secured, "on disk"
+    if receipt.is_for_stable:
+        signal, where = receipt.stable, "in enough stores"
+    if signal.given:
         return _success(export, submission)
-    reason = f"accepted, but not on disk within {timeout:g} s"
+    reason = f"accepted, but not {where} within {timeout:g} s"
     return method_error(export.message_id, CIM_ERR_FAILED, reason)
 
 

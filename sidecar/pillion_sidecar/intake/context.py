@@ -1,5 +1,6 @@
 """What intake works with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +16,9 @@ from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
 
 if TYPE_CHECKING:
+    # It imports the files of stores, which a sidecar does not need.
+    from pillion_sidecar.stores.namespaces import NamespaceStores
+
     # It imports OpenTelemetry, which is an extra.
     from pillion_sidecar.telemetry.spans import Spans
 
@@ -55,3 +59,7 @@ class IntakeContext:
     beyond_limit: int = 0
     #: Records requests; None: nobody asks for spans.
     spans: "Spans | None" = None
+    #: Keep copies of journals; None: nobody may ask for it.
+    stores: "NamespaceStores | None" = None
+    #: Calls back once all that was taken before is in enough stores; None: there are no stores.
+    stable: Callable[[Callable[[], None]], None] | None = None

@@ -112,14 +112,16 @@ class Inquiries:
         self, request: web.Request, receipt: ReceiptView, level: Acknowledgement
     ) -> Signal | web.Response:
         """Return what tells that a receipt has reached the asked level, or the error answer."""
-        is_for_durable = receipt.is_for_durable
-        if is_for_durable and "level" not in request.query:
-            level = Acknowledgement.DURABLE
-        if level is not Acknowledgement.DURABLE:
-            return receipt.settled_all
-        if is_for_durable:
+        if "level" not in request.query:
+            return receipt.reached
+        if level is Acknowledgement.STABLE and receipt.is_for_stable:
+            return receipt.stable
+        if level is Acknowledgement.DURABLE and receipt.is_for_durable:
             return receipt.secured
-        return refuse(400, "level: the request of this receipt did not ask for durable")
+        if level in (Acknowledgement.DURABLE, Acknowledgement.STABLE):
+            asked = level.value.lower()
+            return refuse(400, f"level: the request of this receipt did not ask for {asked}")
+        return receipt.settled_all
 
     async def flush(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/flush: wait for everything that a publisher has published so far."""
@@ -129,15 +131,19 @@ class Inquiries:
         publisher = self._named_publisher(request)
         if isinstance(publisher, web.Response):
             return publisher
-        if level is Acknowledgement.DURABLE:
+        barrier = {
+            Acknowledgement.DURABLE: self._context.queues.barrier,
+            Acknowledgement.STABLE: self._context.stable,
+        }.get(level)
+        if barrier is not None:
             signal = Signal(self._timers)
-            self._context.queues.barrier(signal.give)
+            barrier(signal.give)
             complete = await signal.wait(seconds)
         else:
             complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
         document = flush_document(publisher, complete=complete)
-        if level is Acknowledgement.DURABLE:
-            document["durable"] = complete
+        if barrier is not None:
+            document[level.value.lower()] = complete
         return web.json_response(document, status=200 if complete else 202)
 
     async def faults(self, request: web.Request) -> web.StreamResponse:
@@ -168,6 +174,7 @@ class Inquiries:
             name="level",
             default=Acknowledgement.DELIVERED,
             durability=self._context.durability,
+            has_stores=self._context.stable is not None,
         )
 
     def _named_publisher(self, request: web.Request) -> Publisher | web.Response:

@@ -50,6 +50,7 @@ def parse_parameters(
     *,
     default: Acknowledgement,
     durability: Durability,
+    has_stores: bool,
     callbacks: Sequence[str],
     maximum_wait: float,
     trace: TraceContext | None = None,
@@ -78,7 +79,9 @@ def parse_parameters(
     if redeliver not in ("true", "false"):
         raise ParameterError(f"redeliver={redeliver!r:.40}: write true or false")
     return Parameters(
-        acknowledgement=parse_level(query, name="ack", default=default, durability=durability),
+        acknowledgement=parse_level(
+            query, name="ack", default=default, durability=durability, has_stores=has_stores
+        ),
         timeout=parse_timeout(query, maximum=maximum_wait),
         source=source,
         publisher=publisher,
@@ -130,23 +133,29 @@ def _is_unicode(text: str) -> bool:
 
 
 def parse_level(
-    query: Mapping[str, str], *, name: str, default: Acknowledgement, durability: Durability
+    query: Mapping[str, str],
+    *,
+    name: str,
+    default: Acknowledgement,
+    durability: Durability,
+    has_stores: bool,
 ) -> Acknowledgement:
     """Raises :class:`ParameterError`, also if this deployment cannot provide the level."""
     text = query.get(name)
     level = default if text is None else _LEVELS.get(text)
-    missing = None if level is None else _missing(level, durability)
+    missing = None if level is None else _missing(level, durability, has_stores)
     if level is not None and missing is None:
         return level
     durable = ", durable" if durability is Durability.DISK else ""
-    remedy = f"use accepted{durable} or delivered"
+    stable = ", stable" if has_stores else ""
+    remedy = f"use accepted{durable}{stable} or delivered"
     if level is None:
         raise ParameterError(f"{name}: {text!r:.40} is no level; {remedy}")
     raise ParameterError(f"{name}={level.value.lower()} {missing}; {remedy}")
 
 
-def _missing(level: Acknowledgement, durability: Durability) -> str | None:
-    if level is Acknowledgement.STABLE:
+def _missing(level: Acknowledgement, durability: Durability, has_stores: bool) -> str | None:
+    if level is Acknowledgement.STABLE and not has_stores:
         return "needs stores outside the pod, which this service does not have"
     if level is Acknowledgement.DURABLE and durability is not Durability.DISK:
         return (

@@ -154,17 +154,17 @@ def create_intake(
     middlewares = () if tokens is None else (tokens.middleware,)
     expect = None if tokens is None else tokens.expect
     app = web.Application(client_max_size=intake.limits.line_bytes, middlewares=middlewares)
-    asked = intake.inquiries
     add = partial(app.router.add_route, expect_handler=expect)
     add("POST", "/v1/indications", intake.accept(intake.publish))
     add("POST", RELAY_PATH, intake.accept(intake.relay))
     add("POST", HISTORY_PATH, intake.accept(intake.take_history))
-    add("GET", "/v1/receipts/{id}", intake.query(asked.receipt, waits=True))
-    add("POST", "/v1/flush", intake.query(asked.flush, waits=True))
-    add("GET", "/v1/faults", intake.query(asked.faults, waits=False))
+    add("GET", "/v1/receipts/{id}", intake.query(intake.inquiries.receipt, waits=True))
+    add("POST", "/v1/flush", intake.query(intake.inquiries.flush, waits=True))
+    add("GET", "/v1/faults", intake.query(intake.inquiries.faults, waits=False))
     add("GET", "/v1/service", intake.query(intake.service, waits=False))
     for path in CIM_XML_PATHS:
         add("*", path, intake.accept(intake.export))
+    intake.add_journals(add)
     return app
 
 
@@ -336,6 +336,16 @@ class _Intake:
             return refusal
         return take_part(request, self._bodies.reader, self._context)
 
+    def add_journals(self, add: Callable[..., object]) -> None:
+        stores = self._context.stores
+        if stores is None:
+            return
+        # It imports the files of stores, which a sidecar does not need.
+        from pillion_sidecar.intake.journals import PATH, JournalDoor
+
+        door = JournalDoor(stores, reader=self._bodies.reader)
+        add("POST", PATH, self.accept(door.answer))
+
     def _refuse_relay(self, request: web.Request) -> web.Response | None:
         if not self._context.routes.takes_relayed:
             return refuse(404, NO_GATEWAY)
@@ -408,7 +418,7 @@ class _Intake:
                 publication.slot.stop_reading()
             if await self._reach(request, receipt, parameters):
                 if receipt.is_for_durable:
-                    answer.durable = True
+                    answer.durable, answer.stable = True, receipt.is_for_stable or msgspec.UNSET
                 else:
                     add_receipt(answer, receipt)
                 return False
@@ -428,10 +438,9 @@ class _Intake:
         """Wait, while the client is connected, until the lines reach the requested level; return
         whether they have."""
         self._complete(receipt)
-        signal = receipt.secured if receipt.is_for_durable else receipt.settled_all
         try:
             with ended_with_client(request):
-                reached = await signal.wait(parameters.timeout)
+                reached = await receipt.reached.wait(parameters.timeout)
         except asyncio.CancelledError:
             # The client left without the receipt's ID: nobody can ask for it.
             self.inquiries.receipts.drop(receipt)
@@ -447,6 +456,8 @@ class _Intake:
         receipt.completed()
         if receipt.is_for_durable:
             self._context.queues.barrier(receipt.secured.give)
+        if receipt.is_for_stable and self._context.stable is not None:
+            self._context.stable(receipt.stable.give)
 
     async def export(self, request: web.Request, slot: RequestSlot) -> web.StreamResponse:
         """A CIM-XML export request, on any path."""
@@ -514,6 +525,7 @@ class _Intake:
             headers,
             default=self._context.acknowledgement,
             durability=self._context.durability,
+            has_stores=self._context.stable is not None,
             callbacks=self._context.callbacks,
             maximum_wait=self.limits.wait_seconds,
             trace=trace_of(headers.getall(PARENT, ()), headers.getall(STATE, ())),
@@ -525,7 +537,9 @@ class _Intake:
             if self._callbacks is None:
                 raise ParameterError("callback: this deliverer calls nobody back; poll the receipt")
             busy = self._callbacks.refusal
-        elif level is Acknowledgement.DELIVERED and parameters.timeout > 0:
+        elif (
+            level in (Acknowledgement.DELIVERED, Acknowledgement.STABLE) and parameters.timeout > 0
+        ):
             busy = slot.reserve_wait()
         if busy is None:
             return parameters
@@ -549,7 +563,8 @@ class _Intake:
             followers.append(publisher)
         if not (level is Acknowledgement.ACCEPTED and parameters.callback is None):
             receipt = Receipt(memory=self._context.memory, timers=self._timers, namespace=namespace)
-            receipt.is_for_durable = level is Acknowledgement.DURABLE
+            receipt.is_for_stable = level is Acknowledgement.STABLE
+            receipt.is_for_durable = receipt.is_for_stable or level is Acknowledgement.DURABLE
             followers.append(receipt)
         if marks is not None:
             relayed = RelaySubmission(

@@ -20,6 +20,7 @@ from pillion_sidecar.journal.names import recovered_names
 from pillion_sidecar.journal.ports import (
     IdentitySink,
     JournalOwner,
+    LogFollower,
     OutcomeStore,
     Place,
     PlainPlace,
@@ -304,6 +305,15 @@ class DiskJournal:
             identities=recovery.identities,
             copies=recovery.copies,
         )
+
+    def follow(self, follower: LogFollower) -> None:
+        """Tell it of the log from now on; before ``attach``, which begins the first segment."""
+        self._log.follower = follower
+
+    @property
+    def written(self) -> int:
+        """All before this position is on disk."""
+        return self._log.written
 
     def attach(self, owner: JournalOwner) -> None:
         """Begin the first segment with the owner's state; what was recovered must be restored by

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.journal.limits import MARGIN, MAXIMUM_WAITING, MIB, JournalSettings
-from pillion_sidecar.journal.ports import Worker, is_full
+from pillion_sidecar.journal.ports import LogFollower, Worker, is_full
 from pillion_sidecar.journal.records import COMMIT, FRAME, encode_commit
 from pillion_sidecar.journal.segment_writer import Preallocation, SegmentWriter, Written
+from pillion_sidecar.journal.segments import read_header
 
 #: Bytes of the commit record that begins each write.
 COMMIT_SIZE = FRAME.size + COMMIT.size
@@ -71,6 +72,9 @@ class LogOwner(Protocol):
 
 
 class Log:
+    #: Set before the first segment begins.
+    follower: LogFollower | None = None
+
     def __init__(
         self,
         *,
@@ -255,6 +259,8 @@ class Log:
                 barriers=self._barriers,
             )
             self._queue.append(batch)
+            if self.follower is not None:
+                self.follower.append(data)
             self._parts, self._barriers = [], []
             self._start += len(data)
             self.end = self._start + COMMIT_SIZE
@@ -280,6 +286,8 @@ class Log:
         if self._is_due or self._queue:
             self.flush()
         self._reserve()
+        if self.follower is not None:
+            self.follower.on_disk(self.written)
         self._owner.committed(batch, written.seconds)
 
     def _opened(self, opening: SegmentHeaderWrite, written: Written) -> None:
@@ -352,6 +360,10 @@ class Log:
                 number=number, data=data, sealed_at=before.size if before is not None else 0
             )
         )
+        if self.follower is not None:
+            header = read_header(data)
+            assert header is not None
+            self.follower.begin(number, header.created, data)
         if self._age is not None:
             self._age.cancel()
         self._is_old = False

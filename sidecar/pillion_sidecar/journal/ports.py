@@ -118,6 +118,20 @@ class OutcomeStore(Protocol):
         """The disk is full: give up some of the oldest outcomes."""
 
 
+class LogFollower(Protocol):
+    """Learns of all bytes of the log, in order, while the disk writes them. They stay the same even
+    if the disk refuses them for a while."""
+
+    def begin(self, number: int, created: float, data: bytes) -> None:
+        """A segment begins with ``data``."""
+
+    def append(self, data: bytes) -> None:
+        """Records follow in the last segment."""
+
+    def on_disk(self, position: int) -> None:
+        """All before ``position`` is on disk."""
+
+
 class Journal(Protocol):
     """Keeps accepted indications until they are settled (S3.1)."""
 

@@ -165,6 +165,8 @@ class EarlierReceipt:
         self.discarded_beyond = note.discarded_beyond
         self.is_for_durable = note.is_for_durable
         self.settled_all, self.secured = Signal(timers), Signal(timers)
+        # What is stable is not noted.
+        self.is_for_stable, self.stable = False, Signal(timers)
         # The note is written after the lines.
         self.secured.given = True
         #: Whether outcomes of its lines have left the history.
@@ -179,6 +181,10 @@ class EarlierReceipt:
         self._waiting_lines = sum(run.count for run in self.runs) + len(self._members)
         self._memory = memory
         self._originals = dict(note.originals)
+
+    @property
+    def reached(self) -> Signal:
+        return self.secured if self.is_for_durable else self.settled_all
 
     @property
     def pending(self) -> int:

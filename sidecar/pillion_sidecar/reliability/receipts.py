@@ -141,7 +141,13 @@ class ReceiptView(Protocol):
     discarded_beyond: int
     is_for_durable: bool
     secured: Signal
+    is_for_stable: bool
+    stable: Signal
     settled_all: Signal
+
+    @property
+    def reached(self) -> Signal:
+        """Given once the lines have the level that their request asked for."""
 
     @property
     def pending(self) -> int: ...
@@ -168,6 +174,9 @@ class Receipt:
         #: Given once every accepted line, or its original, is on disk.
         self.secured = Signal(timers)
         self.is_for_durable = False
+        #: Given once enough stores have them, too.
+        self.stable = Signal(timers)
+        self.is_for_stable = False
         #: Followed to the end, for the callback.
         self.is_called_back = False
         self._memory = memory
@@ -183,6 +192,12 @@ class Receipt:
         self._originals: dict[bytes, list[int]] = {}
         self._waiting_originals = 0
         self._complete = False
+
+    @property
+    def reached(self) -> Signal:
+        if self.is_for_stable:
+            return self.stable
+        return self.secured if self.is_for_durable else self.settled_all
 
     @property
     def pending(self) -> int:

@@ -59,6 +59,12 @@ class Piece(NamedTuple):
     size: int
 
 
+class Cut(NamedTuple):
+    """What is behind the position is not in the log."""
+
+    position: int
+
+
 NO_EPOCH = Epoch(0, "")
 
 
@@ -114,6 +120,20 @@ def next_piece(log: Sequence[Extent], end: int) -> Piece | None:
             return Piece(after, begin, extent.created, size)
         after = begin + extent.size
     return None
+
+
+def next_change(copy: Copy, epoch: Epoch, log: Sequence[Extent]) -> Cut | Piece | None:
+    """Return what a copy needs next to have the epoch's log and to count for it; None if nothing.
+
+    A piece ends with its segment and may be shortened. An empty one gives the copy its label.
+    """
+    agreed = common_end(copy.extents, log)
+    if agreed < copy.end:
+        return Cut(agreed)
+    piece = next_piece(log, agreed)
+    if piece is None and log and copy.written < epoch:
+        return Piece(agreed, agreed, log[-1].created, 0)
+    return piece
 
 
 def claim(copy: Copy, epoch: Epoch) -> Copy:

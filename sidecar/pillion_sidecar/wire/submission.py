@@ -41,6 +41,8 @@ class ReceiptAnswer(msgspec.Struct, rename="camel", kw_only=True):
     suppressed: int | UnsetType = UNSET
     #: Everything accepted is on disk.
     durable: bool | UnsetType = UNSET
+    #: Enough stores outside the pod have it as well.
+    stable: bool | UnsetType = UNSET
     #: The receipt's ID, while more is to come.
     receipt: str | UnsetType = UNSET
     #: In a callback: all lines are settled.

@@ -1,7 +1,7 @@
 """How far a request has come when it is answered, and what is told later (S1.4, S1.9)."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -349,3 +349,104 @@ async def test_a_parameter_in_a_wrong_encoding_or_form_is_refused_by_name(query:
         path = "/v1/indications?source=%EF%BF%BD"
         status, document, _ = await door.post(lines(alert("1")), path=path)
         assert document["duplicate"] == 0
+
+
+# ---------------------------------------------------------------------- stable
+
+
+class Stores:
+    """Stores outside the pod, which have something when a test says so."""
+
+    def __init__(self, door: Door) -> None:
+        self.barriers: list[Callable[[], None]] = []
+        self.asked = asyncio.Event()
+        door.context.stable = self._barrier
+
+    def _barrier(self, done: Callable[[], None]) -> None:
+        self.barriers.append(done)
+        self.asked.set()
+
+    def have_all(self) -> None:
+        barriers, self.barriers = self.barriers, []
+        for done in barriers:
+            done()
+
+
+async def test_stable_is_answered_once_enough_stores_have_it() -> None:
+    door = durable_door()
+    stores = Stores(door)
+    async with door.open():
+        asking = asyncio.create_task(
+            door.post(lines(alert("1"), alert("2")), path="/v1/indications?ack=stable")
+        )
+        await stores.asked.wait()
+        door.queues.secure()
+        # It waits for others, not to be read.
+        assert (door.gate.reading.taken, door.gate.waiting.taken) == (0, 1)
+        assert not asking.done()
+        stores.have_all()
+        status, document, _ = await asking
+        assert status == 200
+        assert document == {
+            "accepted": 2,
+            "duplicate": 0,
+            "refused": [],
+            "durable": True,
+            "stable": True,
+        }
+
+
+async def test_what_is_not_stable_in_time_is_told_by_the_receipt() -> None:
+    door = durable_door()
+    stores = Stores(door)
+    async with door.open():
+        path = "/v1/indications?ack=stable&timeout=0"
+        status, document, _ = await door.post(lines(alert("1")), path=path)
+        assert (status, document["durable"], document["stable"]) == (202, False, False)
+        door.queues.secure()
+        url = f"/v1/receipts/{document['receipt']}"
+        status, document = await door.get(f"{url}?timeout=0")
+        assert (status, document["durable"], document["stable"]) == (202, True, False)
+        assert (await door.get(f"{url}?level=durable&timeout=0"))[0] == 200
+        stores.have_all()
+        for level in ("", "?level=stable"):
+            status, document = await door.get(url + level)
+            assert (status, document["stable"], document["pending"]) == (200, True, 1)
+
+
+async def test_a_receipt_of_less_never_becomes_stable() -> None:
+    door = durable_door()
+    Stores(door)
+    async with door.open():
+        path = "/v1/indications?ack=durable&timeout=0"
+        _, document, _ = await door.post(lines(alert("1")), path=path)
+        assert "stable" not in document
+        status, document = await door.get(f"/v1/receipts/{document['receipt']}?level=stable")
+        assert status == 400
+        assert "did not ask for stable" in document["reason"]
+
+
+async def test_a_flush_waits_for_the_stores() -> None:
+    door = durable_door()
+    stores = Stores(door)
+    async with door.open():
+        await door.post(lines(alert("1")), headers={"Pillion-Publisher": "p"})
+        path = "/v1/flush?publisher=p&level=stable"
+        status, document, _ = await door.post(b"", path=f"{path}&timeout=0")
+        assert (status, document["complete"], document["stable"]) == (202, False, False)
+        stores.asked.clear()
+        asking = asyncio.create_task(door.post(b"", path=path))
+        await stores.asked.wait()
+        stores.have_all()
+        status, document, _ = await asking
+        assert (status, document["complete"], document["stable"]) == (200, True, True)
+
+
+async def test_without_stores_stable_is_refused_and_with_them_it_is_offered() -> None:
+    async with durable_door().open() as door:
+        path = "/v1/indications?ack=stable"
+        status, document, _ = await door.post(lines(alert("1")), path=path)
+        assert (status, "needs stores" in document["reason"]) == (400, True)
+        Stores(door)
+        _, document, _ = await door.post(lines(alert("1")), path="/v1/indications?ack=sure")
+        assert "use accepted, durable, stable or delivered" in document["reason"]

@@ -204,6 +204,16 @@ async def test_who_asks_for_durable_is_answered_when_it_is_on_disk(in_time: bool
         assert ("not on disk within 0 s" in text) == (not in_time)
 
 
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_who_asks_for_stable_is_answered_when_enough_stores_have_it(in_time: bool) -> None:
+    async with Door().open() as door:
+        door.context.stable = lambda done: done() if in_time else None
+        path = "/CIMListener?ack=stable" + ("" if in_time else "&timeout=0")
+        status, text, _ = await export(door, message(), path=path)
+        assert status == 200
+        assert ("not in enough stores within 0 s" in text) == (not in_time)
+
+
 @pytest.mark.parametrize("ack", ["accepted", "durable", "delivered"])
 async def test_an_exporter_is_told_that_its_indication_reaches_no_listener(ack: str) -> None:
     async with Door().open() as door:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pillion_sidecar.stores import copies
-from pillion_sidecar.stores.copies import Copy, Epoch, Extent, FencedError, GapError, Piece
+from pillion_sidecar.stores.copies import Copy, Cut, Epoch, Extent, FencedError, GapError, Piece
 from pillion_sidecar.stores.quorum import (
     Membership,
     StoreGroup,
@@ -162,17 +162,12 @@ def _request(writer: Writer, store: int, rules: Rules) -> tuple[int | None, Requ
     cut_at = writer.cuts[store]
     if known is None or log is None:
         return cut_at, lambda copy: copies.claim(copy, epoch)
-    agreed = copies.common_end(known.extents, log)
-    if agreed < known.end:
-        return agreed, lambda copy: copies.cut(copy, epoch, agreed)
-    piece = copies.next_piece(log, agreed)
-    if piece is not None:
-        piece = piece._replace(size=1)
-    elif log and known.written < epoch:
-        # The copy has the whole base, and is told so.
-        piece = Piece(agreed, agreed, log[-1].created, 0)
-    else:
+    change = copies.next_change(known, epoch, log)
+    if change is None:
         return cut_at, None
+    if isinstance(change, Cut):
+        return change.position, lambda copy: copies.cut(copy, epoch, change.position)
+    piece = change._replace(size=min(1, change.size))
     return cut_at, lambda copy: rules.append(copy, epoch, piece, writer.base)
 
 

@@ -1,0 +1,134 @@
+"""Requests of a writer to its stores, each a gateway's ``POST /v1/journals/{session}``."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.problems import one_line
+from pillion_sidecar.handlers.authorization import AuthorizationError, Authorizer
+from pillion_sidecar.handlers.http.answers import Reading, retry_after
+from pillion_sidecar.handlers.relay import CONNECTION_SECONDS
+from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.transport.target import HTTPTarget
+from pillion_sidecar.stores.copies import Copy, StoreError
+from pillion_sidecar.stores.messages import (
+    CONTENT_TYPE,
+    MAXIMUM_READ,
+    Request,
+    decode_copy,
+    decode_refusal,
+    encode_request,
+)
+from pillion_sidecar.stores.shipping import Unanswered
+
+#: What a store answers, of which a read is the longest.
+STORE_ANSWER = Reading(body=MAXIMUM_READ, errors=True)
+_UNAUTHORIZED = 401
+_REASON_LIMIT = 300
+
+Answered: TypeAlias = Callable[[Copy | StoreError | Unanswered], None]
+
+
+class HTTPStores:
+    """A ``Transport``."""
+
+    def __init__(self, posts: Mapping[str, "StorePost"]) -> None:
+        """``posts``: by store. One request to each is under way at most."""
+        self._posts = posts
+
+    def send(self, store: str, request: Request, answered: Answered) -> None:
+        self._posts[store].send(request, answered)
+
+    def close(self) -> None:
+        """Requests under way hear nothing more."""
+        for post in self._posts.values():
+            post.close()
+
+
+class StorePost:
+    """Asks one store for one session."""
+
+    def __init__(
+        self, sender: Sender, target: HTTPTarget, *, authorizer: Authorizer, clock: Clock
+    ) -> None:
+        self._sender = sender
+        self._authorizer = authorizer
+        self._clock = clock
+        self._closed = False
+        self._renewed_at = clock.monotonic()
+        self._head = (
+            f"POST {target.request_uri} HTTP/1.1\r\n"
+            f"Host: {target.authority}\r\n"
+            f"Content-Type: {CONTENT_TYPE}\r\n"
+        ).encode("ascii")
+
+    def send(self, request: Request, answered: Answered) -> None:
+        self._authorizer.ask(partial(self._send, encode_request(request), answered))
+
+    def close(self) -> None:
+        self._closed = True
+        self._sender.close()
+
+    def _send(
+        self, body: bytes, answered: Answered, authorization: bytes | AuthorizationError
+    ) -> None:
+        if self._closed:
+            return
+        if isinstance(authorization, AuthorizationError):
+            # Later: the shipper is in the middle of its own turn.
+            asyncio.get_running_loop().call_soon(answered, Unanswered(reason=str(authorization)))
+            return
+        now = self._clock.monotonic()
+        if now - self._renewed_at >= CONNECTION_SECONDS:
+            # Nothing is under way.
+            self._renewed_at = now
+            self._sender.renew()
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, authorization, len(body))
+        self._sender.send(head + body, _Exchange(self, answered))
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> Copy | StoreError | Unanswered:
+        if status == _UNAUTHORIZED:
+            self._authorizer.forget()
+        return read_answer(status, body, wait=retry_after(headers, self._clock.time()) or 0.0)
+
+
+class _Reason(msgspec.Struct):
+    reason: str = ""
+
+
+_decode_reason = msgspec.json.Decoder(_Reason).decode
+
+
+def read_answer(status: int, body: bytes, *, wait: float) -> Copy | StoreError | Unanswered:
+    """Return the copy after a request, or why there is none. ``wait``: of Retry-After."""
+    if status == 200:
+        try:
+            return decode_copy(body)
+        except ValueError as error:
+            return Unanswered(reason=f"its answer is no copy: {error}", retry_after=wait)
+    refusal = decode_refusal(body)
+    if refusal is not None:
+        return refusal
+    try:
+        reason = _decode_reason(body).reason
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        reason = ""
+    told = f"it answered HTTP {status}" + (f": {reason}" if reason else "")
+    return Unanswered(reason=one_line(told, _REASON_LIMIT), retry_after=wait)
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    _post: StorePost
+    _answered: Answered
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> None:
+        self._answered(self._post.answer(status, headers, body))
+
+    def failed(self, failure: Failure) -> None:
+        self._answered(Unanswered(reason=failure.detail))

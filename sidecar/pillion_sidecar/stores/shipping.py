@@ -1,0 +1,303 @@
+"""Ships a writer's log to its stores while the writer goes on.
+
+One request to a store is under way, and the next has all that came meanwhile, so a slow store gets
+longer ones and delays nobody. A store that was away is asked what it has, and goes on from there.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.journal.segments import position_of
+from pillion_sidecar.stores.copies import (
+    Copy,
+    Cut,
+    Epoch,
+    Extent,
+    FencedError,
+    Piece,
+    StoreError,
+    end_of,
+    next_change,
+)
+from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, CutRequest, Request
+from pillion_sidecar.stores.quorum import Membership, is_viable, stable_position
+from pillion_sidecar.stores.tail import Tail
+
+#: Seconds before a store is asked again, doubled with each failure.
+RETRY_SECONDS = 1.0
+MOST_RETRY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """A store gave no answer of its own: the request may be done or not."""
+
+    reason: str
+    #: Seconds that it wants to be left alone.
+    retry_after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShippingLimits:
+    #: Bytes of the records in a request at most; a longer record goes alone.
+    request_bytes: int = 1 << 20
+    #: Bytes of the log that are in memory although they are on disk.
+    tail_bytes: int = 8 << 20
+
+
+class Transport(Protocol):
+    """Calls back once, later, and never from within the call."""
+
+    def send(
+        self,
+        store: str,
+        request: Request,
+        answered: Callable[[Copy | StoreError | Unanswered], None],
+    ) -> None: ...
+
+
+class LogReader(Protocol):
+    """Calls back once, later, and never from within the call."""
+
+    def read(self, position: int, size: int, done: Callable[[bytes], None]) -> None:
+        """Read whole records of one segment from the disk: at most ``size`` bytes, or one record.
+        None of them: the disk refuses."""
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    name: str
+    #: What it had by its last answer.
+    copy: Copy
+    #: Whether it has claimed, and nothing went wrong since.
+    is_known: bool
+    is_fenced: bool = False
+    is_asked: bool = False
+    failures: int = 0
+    #: Why its last request failed.
+    problem: str | None = None
+    timer: Timer | None = None
+
+
+class Shipper:
+    """Brings each store to the end of the log, and tells what is stable."""
+
+    def __init__(
+        self,
+        *,
+        epoch: Epoch,
+        membership: Membership,
+        log: Sequence[Extent],
+        answers: Mapping[str, Copy],
+        transport: Transport,
+        reader: LogReader,
+        timers: Timers,
+        fenced: Callable[[FencedError], None],
+        limits: ShippingLimits = ShippingLimits(),
+    ) -> None:
+        """``log`` is what the claim of ``epoch`` goes on from, ``answers`` the copies that it was
+        told of. ``fenced`` is called once, when nothing can become stable since other writers have
+        claimed the session; the shipper is closed then."""
+        self._epoch = epoch
+        self._membership = membership
+        self._log = list(log)
+        self._base = end_of(log)
+        self._transport, self._reader, self._timers = transport, reader, timers
+        self._fenced = fenced
+        self._limits = limits
+        self._tail = Tail(maximum=limits.tail_bytes)
+        self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
+        self._closed = False
+        self._members = {
+            name: _Member(name, answers.get(name, Copy()), is_known=name in answers)
+            for name in membership.stores
+        }
+        #: All below it is stable.
+        self.stable = 0
+        self._advance()
+
+    # ------------------------------------------------------------------ the log
+
+    @property
+    def end(self) -> int:
+        return end_of(self._log)
+
+    def begin(self, number: int, created: float, data: bytes) -> None:
+        """The log goes on with a segment that begins with ``data``."""
+        self._log.append(Extent(number, created, len(data)))
+        self._tail.add(position_of(number, 0), data)
+        self._ship()
+
+    def append(self, data: bytes) -> None:
+        """The log goes on with these records, in the last segment."""
+        self._tail.add(self.end, data)
+        last = self._log[-1]
+        self._log[-1] = last._replace(size=last.size + len(data))
+        self._ship()
+
+    def on_disk(self, position: int) -> None:
+        """The reader can read what is before ``position``."""
+        self._tail.on_disk(position)
+
+    def start(self) -> None:
+        """Ask the stores for what they need; later calls follow by themselves."""
+        self._ship()
+
+    def barrier(self, position: int, done: Callable[[], None]) -> None:
+        """Call ``done`` once all before ``position`` is stable; immediately if it is. Positions
+        never go back. A barrier whose writer is fenced is never told."""
+        if position <= self.stable:
+            done()
+        elif not self._closed:
+            self._barriers.append((position, done))
+
+    def close(self) -> None:
+        """Nothing more is sent or told."""
+        self._closed = True
+        self._barriers.clear()
+        for member in self._members.values():
+            if member.timer is not None:
+                member.timer.cancel()
+
+    # ------------------------------------------------------------------ the stores
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """By store."""
+        return {
+            name: member.problem
+            for name, member in self._members.items()
+            if member.problem is not None
+        }
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The stores without which nothing becomes stable; empty if enough respond."""
+        responsive = self._responsive()
+        if is_viable(self._membership, responsive):
+            return ()
+        return tuple(name for name in self._membership.stores if name not in responsive)
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The stores that do not have all of the log."""
+        return tuple(
+            name
+            for name, member in self._members.items()
+            if member.copy.written != self._epoch or member.copy.end < self.end
+        )
+
+    def _responsive(self) -> set[str]:
+        return {name for name, member in self._members.items() if member.is_known}
+
+    def _ship(self) -> None:
+        for member in self._members.values():
+            self._ask(member)
+
+    def _ask(self, member: _Member) -> None:
+        if self._closed or member.is_asked or member.is_fenced or member.timer is not None:
+            return
+        number, claimant = self._epoch
+        if not member.is_known:
+            self._send(member, ClaimRequest(number=number, claimant=claimant))
+            return
+        match next_change(member.copy, self._epoch, self._log):
+            case Cut(position):
+                self._send(member, CutRequest(number=number, claimant=claimant, position=position))
+            case Piece() as piece:
+                self._append(member, piece)
+
+    def _append(self, member: _Member, piece: Piece) -> None:
+        size = min(piece.size, self._limits.request_bytes)
+        data = self._tail.take(piece.position, size) if size else b""
+        if data is None:
+            member.is_asked = True
+            self._reader.read(piece.position, size, partial(self._read, member, piece))
+        else:
+            self._send_piece(member, piece, data)
+
+    def _read(self, member: _Member, piece: Piece, data: bytes) -> None:
+        if self._closed:
+            return
+        member.is_asked = False
+        if data:
+            self._send_piece(member, piece, data)
+        else:
+            self._failed(member, "the journal's disk refuses what the store needs", 0.0)
+
+    def _send_piece(self, member: _Member, piece: Piece, data: bytes) -> None:
+        self._send(
+            member,
+            AppendRequest(
+                number=self._epoch.number,
+                claimant=self._epoch.claimant,
+                after=piece.after,
+                position=piece.position,
+                created=piece.created,
+                base=self._base,
+                data=data,
+            ),
+        )
+
+    def _send(self, member: _Member, request: Request) -> None:
+        member.is_asked = True
+        self._transport.send(member.name, request, partial(self._answered, member))
+
+    # ------------------------------------------------------------------ the answers
+
+    def _answered(self, member: _Member, answer: Copy | StoreError | Unanswered) -> None:
+        if self._closed:
+            return
+        member.is_asked = False
+        if isinstance(answer, Copy):
+            member.copy, member.is_known = answer, True
+            member.failures, member.problem = 0, None
+            self._advance()
+            self._ask(member)
+        elif isinstance(answer, FencedError):
+            member.is_fenced, member.is_known = True, False
+            member.problem = str(answer)
+            self._check_fence(answer)
+        elif isinstance(answer, Unanswered):
+            self._failed(member, answer.reason, answer.retry_after)
+        else:
+            self._failed(member, str(answer), 0.0)
+
+    def _failed(self, member: _Member, reason: str, retry_after: float) -> None:
+        """Ask what it has, later."""
+        member.is_known, member.problem = False, reason
+        member.failures += 1
+        wait = min(MOST_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(member.failures - 1, 10))
+        member.timer = self._timers.call_later(
+            max(wait, retry_after), partial(self._ask_again, member)
+        )
+        # Fewer groups may be active now.
+        self._advance()
+
+    def _ask_again(self, member: _Member) -> None:
+        member.timer = None
+        self._ask(member)
+
+    def _check_fence(self, error: FencedError) -> None:
+        """A claim that too few stores have heard of ends nothing: it waits for more."""
+        left = [name for name, member in self._members.items() if not member.is_fenced]
+        if not is_viable(self._membership, left):
+            self.close()
+            self._fenced(error)
+
+    def _advance(self) -> None:
+        positions = {
+            name: member.copy.end
+            for name, member in self._members.items()
+            if member.copy.written == self._epoch
+        }
+        position = stable_position(self._membership, positions, self._responsive())
+        if position <= self.stable:
+            return
+        self.stable = position
+        while self._barriers and self._barriers[0][0] <= position and not self._closed:
+            self._barriers.popleft()[1]()

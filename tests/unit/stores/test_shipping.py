@@ -1,0 +1,376 @@
+"""A writer's log reaches its stores: one request to each, from where it is, and what is stable is
+told."""
+
+import pytest
+
+from pillion_sidecar.journal.segments import HEADER_SIZE, position_of, segment_name
+from pillion_sidecar.stores.copies import Epoch
+from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, CutRequest
+from pillion_sidecar.stores.quorum import Between, Membership, StoreGroup
+from pillion_sidecar.stores.shipping import (
+    MOST_RETRY_SECONDS,
+    RETRY_SECONDS,
+    ShippingLimits,
+)
+from pillion_sidecar.stores.store import StoreLimits
+from pillion_sidecar.stores.tail import Tail, whole_records
+from support.stores import NAMES, SESSION, ScriptedStores, ShippedLog, Writer, answers_of
+
+ONE, TWO = Epoch(1, "x"), Epoch(2, "x")
+
+
+@pytest.fixture
+def writer() -> Writer:
+    writer = Writer()
+    writer.begin(1)
+    writer.stores.run()
+    return writer
+
+
+def test_a_barrier_is_told_once_a_quorum_has_all_before_it(writer: Writer) -> None:
+    writer.write(100)
+    first = writer.barrier()
+    writer.stores.answer("a")
+    assert writer.stable == []
+    writer.write(50)
+    second = writer.barrier()
+    writer.stores.answer("b")
+    assert writer.stable == [first]
+    writer.stores.run("b")
+    assert writer.stable == [first]
+    writer.stores.run("a")
+    assert writer.stable == [first, second] == [first, writer.shipper.stable]
+    third = writer.barrier()
+    assert writer.stable[-1] == third
+
+
+def test_what_comes_meanwhile_goes_with_the_next_request(writer: Writer) -> None:
+    for size in (100, 20, 30, 40):
+        writer.write(size)
+    assert [len(writer.stores.sent[name]) for name in NAMES] == [2, 2, 2]
+    segment = writer.log.segments[1]
+    writer.stores.answer("a")
+    begin = HEADER_SIZE + len(writer.last_data("b"))
+    assert writer.last_data("a") == segment[begin:]
+    # The slow ones delay nobody, and get more at once.
+    writer.write(10)
+    writer.stores.run("a")
+    writer.stores.run("b")
+    assert writer.last_data("b") == segment[begin:] + writer.log.segments[1][len(segment) :]
+    writer.stores.run()
+    assert {writer.stores.content(name) for name in NAMES} == {writer.log.content()}
+
+
+def test_requests_are_bounded_and_have_whole_records() -> None:
+    writer = Writer(limits=ShippingLimits(request_bytes=400))
+    writer.begin(1)
+    for size in (100, 100, 100, 100, 900, 100):
+        writer.write(size)
+    writer.begin(2)
+    writer.write(10)
+    writer.stores.run()
+    sizes = [len(one.data) for one in writer.stores.sent["a"] if isinstance(one, AppendRequest)]
+    # One record is longer than a request.
+    assert [size for size in sizes if size > 400] == [924]
+    assert writer.stores.content("a") == writer.log.content()
+
+
+def test_a_part_that_is_too_large_is_sent_in_several_requests() -> None:
+    writer = Writer(limits=ShippingLimits(request_bytes=400))
+    for size in (150, 150, 150, 150):
+        if not writer.log.segments:
+            writer.log.begin(1, created=1.0)
+        writer.log.write(size)
+    writer.shipper.begin(1, 1.0, writer.log.segments[1])
+    writer.stores.run()
+    assert len(writer.stores.sent["a"]) == 3
+    assert writer.stores.content("a") == writer.log.content()
+
+
+def test_a_store_that_was_away_goes_on_from_what_it_has(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.fail("c")
+    writer.stores.run()
+    assert writer.shipper.problems == {"c": "c is away"}
+    writer.write(50)
+    writer.stores.run()
+    assert not writer.stores.waiting
+    for wait in (RETRY_SECONDS, 2 * RETRY_SECONDS, 4 * RETRY_SECONDS):
+        writer.time.advance(wait - 0.01)
+        assert not writer.stores.waiting
+        writer.time.advance(0.01)
+        assert isinstance(writer.stores.sent["c"][-1], ClaimRequest)
+        writer.stores.fail("c")
+    for _ in range(10):
+        writer.time.advance(MOST_RETRY_SECONDS)
+        writer.stores.fail("c")
+    writer.time.advance(MOST_RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.shipper.problems == {}
+    assert writer.stores.content("c") == writer.log.content()
+
+
+def test_a_store_is_left_alone_as_long_as_it_says(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.fail("c", retry_after=20.0)
+    writer.stores.run()
+    writer.time.advance(19.9)
+    assert not writer.stores.waiting
+    writer.time.advance(0.1)
+    assert [one.store for one in writer.stores.waiting] == ["c"]
+
+
+def test_a_request_that_was_done_though_nobody_heard_is_not_sent_again(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.perform(writer.stores.fail("c"))
+    writer.write(50)
+    writer.stores.run()
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    data = [one.data for one in writer.stores.sent["c"] if isinstance(one, AppendRequest)]
+    assert b"".join(data) == writer.log.content()
+
+
+def test_what_has_left_the_memory_is_read_from_the_disk() -> None:
+    writer = Writer(limits=ShippingLimits(tail_bytes=300, request_bytes=500))
+    writer.begin(1)
+    writer.stores.fail("c")
+    for size in (200,) * 9:
+        writer.write(size)
+        writer.stores.run()
+        writer.shipper.on_disk(writer.shipper.end)
+    writer.begin(2)
+    writer.write(20)
+    writer.stores.run()
+    writer.time.advance(RETRY_SECONDS)
+    reads = 0
+    for size in (5, 5, 5, 5, 0, 0, 0, 0):
+        writer.stores.run()
+        reads += len(writer.reader.waiting)
+        if size:
+            # What comes meanwhile is not in the way.
+            writer.write(size)
+        writer.reader.run()
+    assert reads > 2
+    assert writer.stores.content("c") == writer.log.content()
+
+
+def test_a_disk_that_refuses_is_told_and_tried_again() -> None:
+    writer = Writer(limits=ShippingLimits(tail_bytes=0))
+    writer.begin(1)
+    writer.shipper.on_disk(writer.shipper.end)
+    writer.stores.fail("c")
+    writer.stores.run()
+    writer.write(10)
+    writer.shipper.on_disk(writer.shipper.end)
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    writer.reader.refuses = True
+    writer.reader.run()
+    assert "disk" in writer.shipper.problems["c"]
+    writer.reader.refuses = False
+    writer.time.advance(2 * RETRY_SECONDS)
+    for _ in range(2):
+        writer.stores.run()
+        writer.reader.run()
+    assert writer.shipper.problems == {}
+    assert writer.stores.content("c") == writer.log.content()
+
+
+def test_a_store_that_has_less_than_it_said_is_given_it_again(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.run()
+    image = writer.stores.folders["b"].files[SESSION].image()
+    name = segment_name(1)
+    writer.stores.restart("b", {**image, name: image[name][:-7]})
+    writer.write(50)
+    writer.stores.run()
+    assert "go on from there" in writer.shipper.problems["b"]
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.stores.content("b") == writer.log.content()
+
+
+def test_one_store_that_is_claimed_by_another_is_left_out(writer: Writer) -> None:
+    writer.stores.stores["a"].claim(SESSION, TWO)
+    writer.write(100)
+    end = writer.barrier()
+    writer.stores.run()
+    assert (writer.stable, writer.fenced) == ([end], [])
+    assert "epoch 2" in writer.shipper.problems["a"]
+    writer.write(50)
+    writer.time.advance(1000)
+    assert [one.store for one in writer.stores.waiting] == ["b", "c"]
+    assert writer.shipper.missed == ()
+
+
+def test_a_writer_whose_quorum_is_claimed_is_told_once_and_ships_nothing_more(
+    writer: Writer,
+) -> None:
+    for name in NAMES:
+        writer.stores.stores[name].claim(SESSION, TWO)
+    writer.write(100)
+    writer.barrier()
+    writer.stores.answer("c")
+    writer.stores.answer("a")
+    assert len(writer.fenced) == 1
+    writer.stores.answer("b")
+    writer.write(50)
+    writer.time.advance(1000)
+    assert (writer.stable, len(writer.fenced), writer.stores.waiting) == ([], 1, [])
+
+
+def test_copies_are_cut_and_brought_to_the_base_before_they_count() -> None:
+    old = Writer()
+    old.begin(1)
+    old.write(100)
+    old.stores.run()
+    old.write(70)
+    # One store has gone on alone, one has stayed behind; nobody else has that end.
+    old.stores.answer("a")
+    base = ShippedLog(segments={1: old.stores.content("b")})
+    stores = ScriptedStores(*NAMES)
+    stores.folders = old.stores.folders
+    for name in NAMES:
+        stores.restart(name)
+    writer = Writer(stores=stores, epoch=TWO, log=base, answers=answers_of(stores, TWO, "b", "c"))
+    writer.begin(2)
+    writer.write(30)
+    writer.barrier()
+    stores.run("c")
+    assert writer.stable == []
+    stores.run("a")
+    assert any(isinstance(one, CutRequest) for one in stores.sent["a"])
+    assert writer.stable == [writer.shipper.end]
+    stores.run()
+    assert {stores.content(name) for name in NAMES} == {writer.log.content()}
+
+
+def test_a_writer_with_nothing_to_add_makes_what_it_found_stable() -> None:
+    old = Writer()
+    old.begin(1)
+    old.write(100)
+    old.stores.run()
+    writer = Writer(stores=old.stores, epoch=TWO, log=old.log)
+    assert writer.shipper.stable == 0
+    writer.shipper.start()
+    writer.stores.run()
+    assert writer.shipper.stable == old.log.end
+
+
+def test_the_stores_that_are_missed_are_named(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.fail("a")
+    assert writer.shipper.missed == ()
+    writer.stores.fail("b")
+    assert writer.shipper.missed == ("a", "b")
+    writer.stores.run()
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run("b")
+    assert writer.shipper.missed == ()
+
+
+def test_a_group_that_fails_is_not_waited_for_where_all_active_count() -> None:
+    groups = (StoreGroup(name="g", members=("a",)), StoreGroup(name="h", members=("b",)))
+    writer = Writer(
+        stores=ScriptedStores("a", "b"),
+        membership=Membership(groups=groups, between=Between.ALL_ACTIVE),
+        answers={},
+    )
+    writer.begin(1)
+    writer.barrier()
+    writer.stores.run("a")
+    assert writer.stable == [writer.shipper.end]
+    writer.stores.run("b")
+    writer.write(10)
+    end = writer.barrier()
+    writer.stores.run("a")
+    assert writer.stable[-1] < end
+    writer.stores.fail("b")
+    assert writer.stable[-1] == end == writer.shipper.stable
+    # What was stable stays so, though the group that responds again lacks it.
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.answer("b")
+    assert writer.shipper.stable == end
+
+
+def test_a_store_over_its_quota_is_named_and_asked_again() -> None:
+    limits = StoreLimits(maximum_bytes=200, maximum_sessions=1)
+    writer = Writer(stores=ScriptedStores(*NAMES, limits=limits))
+    writer.begin(1)
+    writer.write(300)
+    writer.stores.run()
+    assert all("would exceed 200" in problem for problem in writer.shipper.problems.values())
+    assert writer.shipper.missed == NAMES
+
+
+def test_a_closed_shipper_asks_and_tells_nothing(writer: Writer) -> None:
+    writer.write(100)
+    writer.barrier()
+    writer.stores.fail("a")
+    writer.shipper.close()
+    assert writer.time.next_due() is None
+    writer.stores.run()
+    assert (writer.stable, writer.stores.waiting) == ([], [])
+
+
+def test_a_read_that_ends_after_the_shipper_tells_nobody() -> None:
+    writer = Writer(limits=ShippingLimits(tail_bytes=0))
+    writer.begin(1)
+    writer.stores.fail("c")
+    writer.shipper.on_disk(writer.shipper.end)
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    assert len(writer.reader.waiting) == 1
+    writer.shipper.close()
+    writer.reader.run()
+    assert (writer.stores.waiting, writer.time.next_due()) == ([], None)
+
+
+# ---------------------------------------------------------------------- the end in memory
+
+
+def test_the_tail_keeps_what_is_not_on_disk_however_much_it_is() -> None:
+    tail, log = Tail(maximum=10), ShippedLog()
+    log.begin(1, created=1.0)
+    begin = position_of(1, 0)
+    tail.add(begin, log.content())
+    assert tail.take(begin, 1000) == log.content()
+    tail.on_disk(begin + HEADER_SIZE)
+    assert tail.take(begin, 1000) is None
+
+
+def test_the_tail_is_taken_within_a_segment_and_a_size() -> None:
+    tail, log = Tail(maximum=1 << 20), ShippedLog()
+    for number in (1, 2):
+        log.begin(number, created=1.0)
+        tail.add(position_of(number, 0), log.segments[number])
+        for _ in range(3):
+            before = len(log.segments[number])
+            log.write(100)
+            tail.add(position_of(number, before), log.segments[number][before:])
+    record = (len(log.segments[1]) - HEADER_SIZE) // 3
+    begin = position_of(1, 0)
+    assert tail.take(begin, 1 << 20) == log.segments[1]
+    assert tail.take(begin, HEADER_SIZE + 2 * record + 1) == log.segments[1][:-record]
+    behind = position_of(1, HEADER_SIZE + record)
+    assert tail.take(behind, 1 << 20) == log.segments[1][HEADER_SIZE + record :]
+    assert tail.take(position_of(1, len(log.segments[1])), 10) is None
+
+
+def test_records_end_where_the_bytes_are_cut() -> None:
+    log = ShippedLog()
+    log.begin(1, created=1.0)
+    ends = [HEADER_SIZE]
+    for size in (10, 200, 30):
+        log.write(size)
+        ends.append(len(log.content()))
+    data, begin = log.content(), position_of(1, 0)
+    assert whole_records(begin, data[:HEADER_SIZE], 9999) == HEADER_SIZE
+    assert whole_records(begin, data, 1) == ends[1]
+    assert whole_records(begin, data, ends[2]) == ends[2]
+    assert whole_records(begin, data, ends[2] - 1) == ends[1]
+    assert whole_records(begin, data[: ends[3] - 1], 9999) == ends[2]
+    behind = begin + ends[1]
+    assert whole_records(behind, data[ends[1] : ends[2] - 1], 9999) == 0
+    assert whole_records(behind, data[ends[1] :], 1) == ends[2] - ends[1]
