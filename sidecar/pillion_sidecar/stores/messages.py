@@ -137,6 +137,10 @@ def decode_request(body: bytes) -> Request:
     return request
 
 
+def verb_of(request: Request) -> str:
+    return str(request.__struct_config__.tag)
+
+
 def encode_copy(copy: Copy) -> bytes:
     return _encode_copy(copy)
 

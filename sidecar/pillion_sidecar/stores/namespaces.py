@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from pillion_sidecar.clock import Clock, SystemClock
 from pillion_sidecar.journal.ports import Worker
@@ -18,6 +18,7 @@ from pillion_sidecar.stores.sessions import Sessions, SessionStatus
 from pillion_sidecar.stores.store import (
     Folders,
     QuotaError,
+    SessionsError,
     StoreLimits,
     SystemFolders,
     UnknownError,
@@ -27,6 +28,8 @@ logger = logging.getLogger("pillion.journal")
 
 #: The folder of writers without tokens; no namespace has this name.
 ANY_NAMESPACE = "_"
+#: Seconds between two lines of the log about one namespace and reason.
+QUIET_SECONDS = 600.0
 _Result = TypeVar("_Result")
 
 
@@ -60,8 +63,7 @@ class NamespaceUsage:
     sessions: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSession:
+class ListedSession(NamedTuple):
     namespace: str
     status: SessionStatus
 
@@ -87,23 +89,50 @@ class NamespaceStores:
         self._worker = worker
         self._clock = clock or SystemClock()
         self._maximum_bytes = maximum_bytes
+        #: By namespace and class of the error.
+        self._quiet_until: dict[tuple[str, str], float] = {}
+        #: By verb and result.
+        self.requests = Counter[tuple[str, str]]()
         # Only the worker's thread changes these.
         self._stores: dict[str, Sessions] = {}
         #: Sessions that gave way to others, by namespace.
         self._dropped = Counter[str]()
 
     def load(self) -> None:
-        """Read what all namespaces have, before the first request. Blocks; raises OSError and
-        StoreError."""
+        """Read what all namespaces have, before the first request. Blocks; raises OSError."""
         for namespace in self._folders.names():
-            self._store(namespace, creates=False)
+            try:
+                self._store(namespace, creates=False)
+            except StoreError as error:
+                # Its writers are refused; the others are not harmed.
+                self._tell(namespace, error)
 
     async def perform(
-        self, namespace: str | None, session: str, request: Request, *, account: str = ""
+        self, namespace: str | None, session: str, request: Request, *, account: str | None = ""
     ) -> Copy | bytes:
-        """Return the copy after the request, or what was read. Raises StoreError, OSError."""
-        return await self._ask(
-            partial(self._perform, namespace or ANY_NAMESPACE, session, request, account)
+        """Return the copy after the request, or what was read; see :meth:`Sessions.perform`. Raises
+        StoreError, OSError."""
+        namespace = namespace or ANY_NAMESPACE
+        try:
+            return await self._ask(partial(self._perform, namespace, session, request, account))
+        except (QuotaError, SessionsError, OSError) as error:
+            self._tell(namespace, error)
+            raise
+
+    def _tell(self, namespace: str, error: StoreError | OSError) -> None:
+        """Tell the operator on call, not for each of a writer's attempts."""
+        now, kind = self._clock.monotonic(), type(error).__name__
+        if now < self._quiet_until.get((namespace, kind), now):
+            return
+        self._quiet_until[namespace, kind] = now + QUIET_SECONDS
+        reason = str(error)
+        if isinstance(error, OSError):
+            reason = f"the disk refuses: {error.strerror or error}"
+        logger.warning(
+            "copies of journals of namespace %s are refused: %s",
+            namespace,
+            reason,
+            extra={"event": "journal-copy-refused", "namespace": namespace, "reason": reason},
         )
 
     async def sessions(self, *, after: tuple[str, str], limit: int) -> list[ListedSession]:
@@ -151,7 +180,7 @@ class NamespaceStores:
         return result
 
     def _perform(
-        self, namespace: str, session: str, request: Request, account: str
+        self, namespace: str, session: str, request: Request, account: str | None
     ) -> Copy | bytes | StoreError:
         try:
             store = self._store(namespace, creates=isinstance(request, ClaimRequest))

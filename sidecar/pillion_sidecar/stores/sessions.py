@@ -111,8 +111,8 @@ class Sessions:
         """Bytes of all copies."""
         return self._store.total
 
-    def perform(self, session: str, request: Request, *, account: str = "") -> Copy | bytes:
-        """``account``: of the writer's token; empty without one."""
+    def perform(self, session: str, request: Request, *, account: str | None) -> Copy | bytes:
+        """``account``: of the writer's token, empty without one; None: it may use every session."""
         if session in self._forgotten and session in self._store.sizes:
             # The disk refused to remove it before.
             self._remove(session)
@@ -164,7 +164,9 @@ class Sessions:
 
     # ------------------------------------------------------------------ owners
 
-    def _check_owner(self, session: str, account: str, *, claims: bool) -> None:
+    def _check_owner(self, session: str, account: str | None, *, claims: bool) -> None:
+        if account is None:
+            return
         owner = self._owner(session)
         if owner and owner != account:
             raise ForbiddenError(f"the session is of {owner}, which claimed it first")
@@ -183,10 +185,10 @@ class Sessions:
             self._owners[session] = owner
         return owner
 
-    def _note_owner(self, session: str, account: str) -> None:
+    def _note_owner(self, session: str, account: str | None) -> None:
         if account:
             write_whole(self._folders.open(session), OWNER_NAME, _encode(_Owner(account)))
-        self._owners[session] = account
+        self._owners[session] = account or ""
 
     # ------------------------------------------------------------------ forgetting
 

@@ -126,6 +126,14 @@ def test_a_note_of_the_account_that_cannot_be_read_refuses_the_session_alone() -
     kept.begin(OTHER)
 
 
+def test_who_may_use_every_session_becomes_the_owner_of_none() -> None:
+    kept = Kept()
+    kept.begin()
+    kept.sessions.perform(SESSION, ClaimRequest(**TWO), account=None)
+    kept.sessions.perform(OTHER, ClaimRequest(**TWO), account=None)
+    assert [one.account for one in kept.sessions.statuses(after="", limit=9)] == ["a", ""]
+
+
 # ---------------------------------------------------------------------- release
 
 
