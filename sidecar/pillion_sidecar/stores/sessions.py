@@ -16,7 +16,7 @@ from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.repair import write_whole
 from pillion_sidecar.journal.segments import position_of, segment_name, segment_numbers
 from pillion_sidecar.stores import copies
-from pillion_sidecar.stores.copies import Copy, Epoch, FencedError
+from pillion_sidecar.stores.copies import Copy, Epoch, FencedError, StoreError
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -123,8 +123,13 @@ class Sessions:
                 return perform(self._store, session, request)
             case ReleaseRequest():
                 return self._release(session, request.epoch)
-        self._check_forgotten(session, request)
-        answer = self._make_room(session, request)
+        before = self._check_forgotten(session, request)
+        try:
+            answer = self._make_room(session, request)
+        except StoreError:
+            if before is not None:
+                self._write_forgotten({**self._forgotten, session: before})
+            raise
         if session not in self._used:
             self._note_owner(session, account)
         self._used[session] = self._now()
@@ -202,15 +207,18 @@ class Sessions:
             raise _fenced(before)
         return Copy(promised=epoch)
 
-    def _check_forgotten(self, session: str, request: WriterRequest) -> None:
+    def _check_forgotten(self, session: str, request: WriterRequest) -> _Forgotten | None:
+        """Return the note that a claim has removed."""
         before = self._forgotten.get(session)
         if before is None:
-            return
+            return None
         if request.epoch < (before.number, before.claimant):
             raise _fenced(before)
         if isinstance(request, ClaimRequest):
             # Before the session begins anew: a start removes folders of what was forgotten.
             self._write_forgotten({k: v for k, v in self._forgotten.items() if k != session})
+            return before
+        return None
 
     def _drop_idle(self, *, besides: str, frees_bytes: bool) -> bool:
         """Forget the session that was idle longest, if that was too long."""

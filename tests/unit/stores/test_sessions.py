@@ -176,6 +176,19 @@ def test_what_was_released_still_fences() -> None:
     assert kept.sessions.count == 1
 
 
+def test_a_claim_that_is_refused_leaves_the_session_forgotten() -> None:
+    kept = Kept()
+    kept.ask(ClaimRequest(**TWO), THIRD)
+    kept.ask(ReleaseRequest(**TWO), THIRD)
+    kept.begin(SESSION)
+    kept.begin(OTHER)
+    with pytest.raises(SessionsError):
+        kept.ask(ClaimRequest(**TWO), THIRD)
+    kept.restart()
+    with pytest.raises(FencedError):
+        kept.ask(ClaimRequest(**ONE), THIRD)
+
+
 def test_a_start_removes_what_a_crash_has_left_of_a_released_session() -> None:
     kept = Kept()
     kept.begin()
