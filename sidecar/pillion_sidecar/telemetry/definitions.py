@@ -314,14 +314,14 @@ COPY_BYTES = _gauge(
     "pillion_journal_copy_bytes",
     "Bytes of the copies of journals, by namespace of their writers; _ without tokens. Beyond 100 "
     "namespaces the rest is other.",
-    ("namespace",),
+    ("writer_namespace",),
 )
 COPY_BYTES_LIMIT = _gauge(
     "pillion_journal_copy_bytes_limit",
     "Bytes that the copies of one namespace may take (journalCopies.maximumBytes).",
 )
 COPY_SESSIONS = _gauge(
-    "pillion_journal_copy_sessions", "Journals of which copies are kept.", ("namespace",)
+    "pillion_journal_copy_sessions", "Journals of which copies are kept.", ("writer_namespace",)
 )
 COPY_SESSIONS_LIMIT = _gauge(
     "pillion_journal_copy_sessions_limit",
@@ -331,7 +331,7 @@ COPIES_DROPPED = _counter(
     "pillion_journal_copies_dropped_total",
     "Copies that nobody had written to for journalCopies.maximumAgeSeconds, and that gave way to "
     "others.",
-    ("namespace",),
+    ("writer_namespace",),
 )
 OPERATOR_REFUSED = _counter(
     "pillion_operator_requests_refused_total",

@@ -203,7 +203,7 @@ async def test_another_account_of_the_namespace_gets_at_no_copy_of_its_neighbour
             assert (status, type(error)) == (403, ForbiddenError)
             assert str(error) == "the session is of spark, which claimed it first"
         await gateway.copy(CLAIM, namespace="team")
-        assert gateway.stores.requests == {
+        assert +gateway.stores.requests == {
             ("claim", "ok"): 2,
             ("claim", "forbidden"): 1,
             ("read", "forbidden"): 1,
