@@ -517,7 +517,7 @@ class Deliverer:
         self._resume_earlier_run()
         self._context.routes = router
         self._context.acknowledgement = assumed_acknowledgement(service, durability)
-        self._context.durability = durability
+        self._context.durability, self._context.stores = durability, self._folder.stores
         self._context.callbacks = service.callbacks
         self._context.paces = paced_publishers(
             service.publisher_rate_limit, before=self._context.paces
@@ -549,7 +549,7 @@ class Deliverer:
                 failed=partial(fail, self._settings.journal),
             )
         )
-        self._metrics.watch(journal=journal)
+        self._metrics.watch(journal=journal, stores=self._folder.stores)
         self._groups.resume()
         self._work.receipts.resume(
             self._callbacks, prefixes=lambda: self._context.callbacks, render=callback_body

@@ -1,7 +1,8 @@
 """The text format, checked by the client library's own parser."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,8 @@ from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.pacing import Pace
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
+from pillion_sidecar.stores.namespaces import NamespaceUsage
+from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.exposition import MetricType
 from pillion_sidecar.telemetry.metrics import PIECE, IntakeOutcome, Metrics
@@ -213,6 +216,7 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
         history=History(clock=fake_time, timers=fake_time),
     )
     # A gateway alone has these.
+    metrics.watch(stores=KeptCopies())
     metrics.gateway.keys_read(1)
     metrics.gateway.certificate_read(0.0)
     metrics.gateway.watch(lambda: (0, 0, 0))
@@ -220,6 +224,36 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
     for metric in METRICS:
         assert metric.header in text
     assert text.count("# TYPE") == len(METRICS)
+
+
+@dataclass
+class KeptCopies:
+    """Copies of journals of some namespaces."""
+
+    usage: dict[str, NamespaceUsage] = field(
+        default_factory=lambda: {
+            f"n{number:03}": NamespaceUsage(10, number) for number in range(103)
+        }
+    )
+    limits: StoreLimits = field(
+        default_factory=lambda: StoreLimits(maximum_bytes=5000, maximum_sessions=70)
+    )
+    requests: dict[tuple[str, str], int] = field(default_factory=lambda: {("claim", "quota"): 3})
+    dropped: dict[str, int] = field(default_factory=lambda: {"n002": 1})
+
+
+def test_the_copies_of_a_hundred_namespaces_have_samples_of_their_own(fake_time: FakeTime) -> None:
+    metrics = Metrics(clock=fake_time, version="0.1.0")
+    metrics.watch(stores=KeptCopies())
+    value = partial(_value, metrics)
+    assert value("pillion_journal_copy_requests_total", verb="claim", result="quota") == 3
+    assert value("pillion_journal_copy_bytes_limit") == 5000
+    assert value("pillion_journal_copy_sessions_limit") == 70
+    for namespace, size, sessions in (("n099", 10, 99), ("n100", None, None), ("other", 30, 303)):
+        assert value("pillion_journal_copy_bytes", namespace=namespace) == size
+        assert value("pillion_journal_copy_sessions", namespace=namespace) == sessions
+    for namespace, dropped in (("n002", 1), ("n003", 0)):
+        assert value("pillion_journal_copies_dropped_total", namespace=namespace) == dropped
 
 
 @dataclass
