@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from pillion_cli.client import Answer, DelivererClient, NoDeliverer
 from pillion_sidecar.wire.diagnosis import Diagnosed, Endpoint, EndpointPage, read_answer
+from pillion_sidecar.wire.journals import JournalCopy, JournalCopyPage
 from pillion_sidecar.wire.queues import (
     AnswerError,
     QueueDetails,
@@ -86,6 +87,22 @@ def endpoints_of(client: DelivererClient) -> list[Endpoint]:
         if pages[-1].next is None:
             return [endpoint for page in pages for endpoint in page.endpoints]
         after = _next(pages[-1].next, after, count=len(pages))
+
+
+def journals_of(client: DelivererClient) -> list[JournalCopy]:
+    """Raises CommandError."""
+    pages: list[JournalCopyPage] = []
+    after = ""
+    while True:
+        answer = client.get("/v1/journals", {"limit": PAGE, "after": after})
+        pages.append(answer_of(answer, JournalCopyPage))
+        told = pages[-1].next
+        if told is None:
+            return [one for page in pages for one in page.journals]
+        # Not by order: that of namespaces and sessions is no order of texts.
+        if told == after or len(pages) >= MOST_PAGES:
+            raise NoDeliverer("its pages do not end")
+        after = told
 
 
 def _next(told: str, after: str, *, count: int) -> str:

@@ -35,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "rules": "test and explain rules, which turn readings into alerts",
     "plugin": "run a script as a plug-in; check a plug-in",
     "journal": "inspect, verify or export a deliverer's journal; list its discards",
+    "journals": "list the copies of journals that a gateway keeps",
     "why-not": "explain why a pod has no sidecar",
     "check": "check that Pillion works in a cluster, from the resources to a listener",
     "completion": "print the completion of commands and options for a shell",

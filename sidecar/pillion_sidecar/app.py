@@ -516,6 +516,7 @@ class Deliverer:
         self._context.routes = router
         self._context.acknowledgement = self._folder.acknowledgement(service)
         self._context.durability, self._context.stable = durability, self._folder.stable
+        self._context.stores = self._folder.stores
         self._context.callbacks = service.callbacks
         self._context.paces = paced_publishers(
             service.publisher_rate_limit, before=self._context.paces
@@ -547,7 +548,7 @@ class Deliverer:
                 failed=partial(fail, self._settings.journal),
             )
         )
-        self._metrics.watch(journal=journal)
+        self._metrics.watch(journal=journal, stores=self._folder.stores)
         self._groups.resume()
         self._work.receipts.resume(
             self._callbacks, prefixes=lambda: self._context.callbacks, render=callback_body

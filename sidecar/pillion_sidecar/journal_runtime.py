@@ -11,6 +11,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.durability import assumed_acknowledgement, assumed_durability
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability, IndicationService
+from pillion_sidecar.copies_runtime import CopiesFolder, reserved_bytes
 from pillion_sidecar.delivery import events
 from pillion_sidecar.fields import amount
 from pillion_sidecar.history.files import HistoryFiles
@@ -27,6 +28,7 @@ from pillion_sidecar.supervision import PartFailed
 
 if TYPE_CHECKING:
     from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, JournalStatistics
+    from pillion_sidecar.stores.namespaces import NamespaceStores
 
     # It imports what only a journal with stores needs.
     from pillion_sidecar.stores_runtime import Connect, JournalStores
@@ -82,6 +84,7 @@ class JournalFolder:
         self._stores: JournalStores | None = None
         #: Set once the start waits for the stores of the journal.
         self.waits = asyncio.Event()
+        self._copies = CopiesFolder(clock=clock)
         #: Whether durability and folder are decided.
         self.opened = False
         self.durability = Durability.MEMORY
@@ -112,6 +115,8 @@ class JournalFolder:
         journal, recovered = await self._open(self._folder, settings, service, connect)
         self._journal = journal
         _tell_what_is_lost(recovered)
+        if durability is Durability.DISK:
+            await self._copies.open(self._folder, service)
         self.opened, self.durability = True, durability
         return journal, recovered
 
@@ -244,8 +249,14 @@ class JournalFolder:
         """None without a journal on disk."""
         return None if self._journal is None else self._journal.statistics
 
+    @property
+    def stores(self) -> "NamespaceStores | None":
+        """The copies of other journals; None: none are kept."""
+        return self._copies.stores
+
     def warn_of_change(self, service: IndicationService) -> None:
-        """Warn of a revision that asks for another durability than at the start."""
+        """Warn of a revision that asks for another durability or other copies than at the start."""
+        self._copies.warn_of_change(service)
         wanted = assumed_durability(service, has_journal=self._folder is not None)
         if wanted is not self.durability:
             logger.warning(
@@ -263,6 +274,7 @@ class JournalFolder:
         workers, self._workers = self._workers, []
         lock, self._lock = self._lock, None
         try:
+            self._copies.close()
             if journal is not None:
                 journal.close()
             self._history.close()
@@ -320,9 +332,7 @@ def journal_settings(
     service: IndicationService, durability: Durability, *, identity_seconds: float
 ) -> JournalSettings:
     """Raises ConfigurationError: the volume is too small."""
-    maximum = DEFAULT_BYTES
-    if service.storage_bytes is not None:
-        maximum = int(service.storage_bytes * VOLUME_SHARE)
+    maximum = journal_bytes(service)
     if maximum < MINIMUM_BYTES:
         least = -(-MINIMUM_BYTES * 5 // 4 >> 20)
         raise ConfigurationError(
@@ -345,11 +355,25 @@ def journal_settings(
     )
 
 
+def journal_bytes(service: IndicationService) -> int:
+    """Raises ConfigurationError: copies of other journals leave too little."""
+    copies = reserved_bytes(service)
+    if service.storage_bytes is None:
+        return DEFAULT_BYTES
+    left = service.storage_bytes - copies
+    share = int(left * VOLUME_SHARE)
+    if not copies or service.history.maximum_bytes is None:
+        return share
+    # What is neither's beside a history that is written.
+    spare = int(service.storage_bytes * (1.0 - VOLUME_SHARE - HISTORY_SHARE) / 2)
+    return min(share, left - history_bytes(service) - spare)
+
+
 def history_bytes(service: IndicationService) -> int:
     if service.history.maximum_bytes is not None:
         return int(amount(service.history.maximum_bytes))
     if service.storage_bytes is not None:
-        return int(service.storage_bytes * HISTORY_SHARE)
+        return int((service.storage_bytes - reserved_bytes(service)) * HISTORY_SHARE)
     return DEFAULT_HISTORY_BYTES
 
 

@@ -28,6 +28,7 @@ from pillion_sidecar.wire.diagnosis import (
     PendingLine,
     TrialAnswer,
 )
+from pillion_sidecar.wire.journals import JournalCopyPage
 from pillion_sidecar.wire.outcomes import OutcomeLine, RedriveAnswer
 from pillion_sidecar.wire.relay import RelayOrigin
 
@@ -45,6 +46,7 @@ _STRUCTS = (
     Discard,
     EndpointPage,
     Explanation,
+    JournalCopyPage,
     OutcomeLine,
     PartAnswer,
     PendingAnswer,

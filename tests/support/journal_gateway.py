@@ -22,6 +22,7 @@ from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door
+from support.resources import JSON
 from support.stores import SESSION, RecordingNamespaces
 from support.token_issuer import NOW, TokenIssuer
 
@@ -43,7 +44,10 @@ class JournalGateway:
             name="stores",
             call_soon_threadsafe=asyncio.get_running_loop().call_soon_threadsafe,
         )
-        stores = NamespaceStores(folders or self.recorded, limits, worker=self.worker)
+        stores = NamespaceStores(
+            folders or self.recorded, limits, worker=self.worker, clock=FakeTime()
+        )
+        self.stores = stores
         self.issuer = TokenIssuer()
         self.door = Door(stores=stores, guarding=self._guard if tokens else None)
 
@@ -69,17 +73,30 @@ class JournalGateway:
         *,
         session: str = SESSION,
         namespace: str | None = None,
+        account: str = "spark",
         content_type: str = CONTENT_TYPE,
     ) -> tuple[int, bytes]:
         headers = {"Content-Type": content_type}
         if namespace is not None:
-            headers["Authorization"] = f"Bearer {self.issuer.token(namespace=namespace)}"
+            headers |= self.authorized(namespace, account=account)
         async with self.door.session.post(
             f"{self.door.url}/v1/journals/{session}",
             data=request if isinstance(request, bytes) else encode_request(request),
             headers=headers,
         ) as response:
             return response.status, await response.read()
+
+    def authorized(self, namespace: str, *, account: str = "spark") -> dict[str, str]:
+        token = self.issuer.token(namespace=namespace, account=account)
+        return {"Authorization": f"Bearer {token}"}
+
+    async def listed(self, query: str = "", *, namespace: str | None = None) -> JSON:
+        headers = {} if namespace is None else self.authorized(namespace)
+        url = f"{self.door.url}/v1/journals{query}"
+        async with self.door.session.get(url, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            document: JSON = await response.json()
+            return document
 
     async def copy(self, request: Request, **given: Any) -> Copy:
         status, body = await self.ask(request, **given)

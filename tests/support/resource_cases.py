@@ -74,6 +74,10 @@ def _mof_from(field: str, says: str, refused: JSON, mended: JSON) -> Case:
     return _service(f"spec.mofFrom[0].configMapRef.{field}", says, given, instead)
 
 
+def _copies(size: str, *, mode: str = "Gateway", **deliverer: JSON) -> JSON:
+    return {"journalCopies": {"maximumBytes": size}, "deliverer": {"mode": mode, **deliverer}}
+
+
 _CLASS_CASES = (
     _mof_from("name", "is not the name", {"name": "A_b"}, {"name": "a-b"}),
     _mof_from("key", "is not a key", {"name": "a", "key": "a/b"}, {"name": "a", "key": "a.b"}),
@@ -109,6 +113,30 @@ _SERVICE_CASES = (
         "has maximumBytes of more than a seventh",
         {"history": {"maximumBytes": "151Mi"}, "deliverer": {"storage": {"sizeLimit": "1050Mi"}}},
         {"history": {"maximumBytes": "150Mi"}, "deliverer": {"storage": {"sizeLimit": "1050Mi"}}},
+    ),
+    _service(
+        "spec.journalCopies.maximumBytes",
+        "is too small for copies",
+        _copies("65535Ki"),
+        _copies("64Mi"),
+    ),
+    _service(
+        "spec.journalCopies",
+        "has maximumBytes of more than half",
+        _copies("501Mi", storage={"sizeLimit": "1000Mi"}),
+        _copies("500Mi", storage={"sizeLimit": "1000Mi"}),
+    ),
+    _service(
+        "spec.journalCopies",
+        "has no effect unless",
+        _copies("64Mi", mode="Sidecar"),
+        _copies("64Mi"),
+    ),
+    _service(
+        "spec.journalCopies",
+        "needs a disk",
+        {**_copies("64Mi"), "durability": "StateOnly"},
+        {**_copies("64Mi"), "durability": "Disk"},
     ),
     *_CLASS_CASES,
     Case(

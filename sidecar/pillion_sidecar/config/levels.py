@@ -34,6 +34,7 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
         "IndicationService": (
             ("deadLetterRef",),
             ("history",),
+            ("journalCopies",),
             ("proxy",),
             ("publisherRateLimit",),
             ("responsePolicy",),

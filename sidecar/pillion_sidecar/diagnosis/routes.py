@@ -1,5 +1,5 @@
 """The administration API of diagnosis: ``/v1/pending``, ``/v1/explain``, ``/v1/status``,
-``/v1/endpoints`` and ``/v1/queues/{name}/test``."""
+``/v1/endpoints``, ``/v1/journals`` and ``/v1/queues/{name}/test``."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,9 +25,15 @@ from pillion_sidecar.diagnosis.status import (
     history_status,
 )
 from pillion_sidecar.diagnosis.trial import trial_sequence, try_destination
-from pillion_sidecar.http_errors import ParameterError
+from pillion_sidecar.http_errors import ParameterError, refuse
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.decoding import LineError
+from pillion_sidecar.intake.journals import (
+    JOURNALS_PATH,
+    LIST_PARAMETERS,
+    NO_COPIES,
+    list_copies,
+)
 from pillion_sidecar.journal_runtime import JournalFolder
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest
@@ -73,6 +79,9 @@ def add_diagnosis_routes(app: web.Application, diagnosis: Diagnosis) -> None:
     app.router.add_get("/v1/status", guarded(routes.status))
     app.router.add_get("/v1/endpoints", guarded(routes.endpoints, "after", "limit"))
     app.router.add_post("/v1/queues/{name}/test", guarded(routes.test))
+    if diagnosis.settings.administration is not None:
+        # Else intake's own answers: it lists those of one namespace.
+        app.router.add_get(JOURNALS_PATH, guarded(routes.journals, *LIST_PARAMETERS))
 
 
 class _Routes:
@@ -140,6 +149,11 @@ class _Routes:
             at=self._clock.time(),
         )
         return _json(status)
+
+    async def journals(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/journals: the copies of all namespaces."""
+        stores = self._diagnosis.folder.stores
+        return refuse(404, NO_COPIES) if stores is None else await list_copies(stores, request)
 
     async def endpoints(self, request: web.Request) -> web.Response:
         limit = limit_of(request, default=DEFAULT_ENDPOINTS, most=MAXIMUM_ENDPOINTS)

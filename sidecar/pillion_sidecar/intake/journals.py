@@ -1,61 +1,169 @@
-"""``POST /v1/journals/{session}``: a writer claims, continues and reads the copy of its journal."""
+"""``POST /v1/journals/{session}``: a writer claims, continues and reads the copy of its journal.
+``GET /v1/journals``: which copies are kept.
 
+A gateway serves its copies until its listeners close: what is drained meanwhile publishes nothing.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 from aiohttp import web
 
+from pillion_sidecar.auth.principal import PRINCIPAL, namespace_of
 from pillion_sidecar.http_errors import check_names, refuse, unavailable
 from pillion_sidecar.intake.bodies import BodyError, BodyReader, refuse_encoding
+from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.limits import RequestSlot
-from pillion_sidecar.stores.copies import Copy, StoreError
-from pillion_sidecar.stores.messages import (
-    CONTENT_TYPE,
-    JOURNALS_PATH,
-    MAXIMUM_REQUEST,
-    REFUSALS,
-    decode_request,
-    encode_copy,
-    refusal_details,
-    refusal_name,
+from pillion_sidecar.telemetry.parameters import limit_of
+from pillion_sidecar.wire.journals import (
+    DEFAULT_SESSIONS,
+    MOST_SESSIONS,
+    JournalCopy,
+    JournalCopyPage,
 )
-from pillion_sidecar.stores.namespaces import NamespaceStores
 
-PATH = f"{JOURNALS_PATH}{{session}}"
+if TYPE_CHECKING:
+    # They import the files of stores, which a sidecar does not need.
+    from pillion_sidecar.stores.copies import StoreError
+    from pillion_sidecar.stores.namespaces import ListedSession, NamespaceStores
+
+JOURNALS_PATH = "/v1/journals"
+JOURNAL_PATH = f"{JOURNALS_PATH}/{{session}}"
+LIST_PARAMETERS = ("after", "limit")
 #: Seconds of Retry-After while the disk refuses.
 RETRY_AFTER = 1.0
+NO_COPIES = (
+    "this deliverer keeps no copies of journals: set journalCopies in an IndicationService whose"
+    " deliverer.mode is Gateway, and start its gateway again"
+)
+#: Results of requests that are no refusals of the store.
+OK, BODY, DISK = "ok", "body", "disk"
+#: The verb of a request that cannot be read.
+NO_VERB = "none"
 
 
-class JournalDoor:
-    def __init__(self, stores: NamespaceStores, *, reader: BodyReader) -> None:
-        self._stores = stores
+class JournalRoutes:
+    def __init__(self, context: IntakeContext, *, reader: BodyReader) -> None:
+        self._context = context
         self._reader = reader
 
-    async def answer(self, request: web.Request, slot: RequestSlot) -> web.StreamResponse:
+    def are_open(self) -> bool:
+        return self._context.stores is not None
+
+    async def change(self, request: web.Request, slot: RequestSlot) -> web.StreamResponse:
         """Answer once what was asked is on disk."""
+        stores = self._context.stores
+        if stores is None:
+            return refuse(404, NO_COPIES)
         check_names(request, ())
+        # Late: it imports the files of stores.
+        from pillion_sidecar.stores.messages import CONTENT_TYPE, MAXIMUM_REQUEST
+
         refusal = refuse_encoding(request)
+        if refusal is None and request.content_type != CONTENT_TYPE:
+            refusal = refuse(
+                415, f"Content-Type: {request.content_type[:80]!r}; send {CONTENT_TYPE}"
+            )
         if refusal is not None:
+            stores.requests[NO_VERB, BODY] += 1
             return refusal
-        if request.content_type != CONTENT_TYPE:
-            return refuse(415, f"Content-Type: {request.content_type[:80]!r}; send {CONTENT_TYPE}")
         try:
             # Held until it is on disk.
             with self._reader.holding(request) as held:
                 body = await self._reader.whole(request, held, maximum=MAXIMUM_REQUEST)
-                return await self._perform(slot.namespace, request.match_info["session"], body)
+                return await _perform(stores, request, body)
         except BodyError as error:
+            stores.requests[NO_VERB, BODY] += 1
             return refuse(error.status, str(error))
 
-    async def _perform(
-        self, namespace: str | None, session: str, body: bytes
-    ) -> web.StreamResponse:
-        try:
-            answer = await self._stores.perform(namespace, session, decode_request(body))
-        except StoreError as error:
-            name = refusal_name(error)
-            details = refusal_details(error)
-            return refuse(REFUSALS[name].status, str(error), error=name, **details)
-        except OSError as error:
-            reason = f"the store's disk refuses: {error.strerror or error}"
-            return unavailable(reason, retry_after=RETRY_AFTER)
-        if isinstance(answer, Copy):
-            return web.Response(body=encode_copy(answer), content_type=CONTENT_TYPE)
-        return web.Response(body=answer, content_type="application/octet-stream")
+    async def list(self, request: web.Request) -> web.StreamResponse:
+        """Answer the copies of the namespace of the request's token."""
+        stores = self._context.stores
+        if stores is None:
+            return refuse(404, NO_COPIES)
+        check_names(request, LIST_PARAMETERS)
+        return await list_copies(stores, request, own=True)
+
+
+async def list_copies(
+    stores: "NamespaceStores", request: web.Request, *, own: bool = False
+) -> web.StreamResponse:
+    """``own``: only those of the namespace of the request's token."""
+    from pillion_sidecar.stores.copies import StoreError
+
+    limit = limit_of(request, default=DEFAULT_SESSIONS, most=MOST_SESSIONS)
+    namespace, _, session = request.query.get("after", "").partition("/")
+    try:
+        if own:
+            found = await stores.sessions_of(namespace_of(request), after=session, limit=limit)
+        else:
+            found = await stores.sessions(after=(namespace, session), limit=limit)
+    except OSError as error:
+        return _disk_refuses(error)
+    except StoreError as error:
+        return refuse(500, str(error))
+    body = msgspec.json.encode(_page(found, limit=limit))
+    return web.Response(body=body, content_type="application/json")
+
+
+def _page(found: "Sequence[ListedSession]", *, limit: int) -> JournalCopyPage:
+    from pillion_sidecar.stores.namespaces import ANY_NAMESPACE
+
+    copies = [
+        JournalCopy(
+            namespace=None if namespace == ANY_NAMESPACE else namespace,
+            session=one.session,
+            claimant=one.epoch.claimant,
+            epoch=one.epoch.number,
+            service_account=one.account or None,
+            bytes=one.size,
+            end=f"{one.end:x}",
+            idle_seconds=round(one.idle_seconds, 3),
+        )
+        for namespace, one in found
+    ]
+    last = found[-1] if len(found) >= limit else None
+    return JournalCopyPage(
+        journals=copies, next=None if last is None else f"{last.namespace}/{last.status.session}"
+    )
+
+
+async def _perform(
+    stores: "NamespaceStores", request: web.Request, body: bytes
+) -> web.StreamResponse:
+    from pillion_sidecar.stores.copies import Copy, StoreError
+    from pillion_sidecar.stores.messages import CONTENT_TYPE, decode_request, encode_copy, verb_of
+
+    principal = request.get(PRINCIPAL)
+    account = "" if principal is None else principal.service_account
+    verb = NO_VERB
+    try:
+        asked = decode_request(body)
+        verb = verb_of(asked)
+        answer = await stores.perform(
+            namespace_of(request), request.match_info["session"], asked, account=account
+        )
+    except StoreError as error:
+        return _refuse(stores, verb, error)
+    except OSError as error:
+        stores.requests[verb, DISK] += 1
+        return _disk_refuses(error)
+    stores.requests[verb, OK] += 1
+    if isinstance(answer, Copy):
+        return web.Response(body=encode_copy(answer), content_type=CONTENT_TYPE)
+    return web.Response(body=answer, content_type="application/octet-stream")
+
+
+def _refuse(stores: "NamespaceStores", verb: str, error: "StoreError") -> web.Response:
+    from pillion_sidecar.stores.messages import REFUSALS, refusal_details, refusal_name
+
+    name = refusal_name(error)
+    stores.requests[verb, name] += 1
+    details = refusal_details(error)
+    return refuse(REFUSALS[name].status, str(error), error=name, **details)
+
+
+def _disk_refuses(error: OSError) -> web.Response:
+    reason = f"the store's disk refuses: {error.strerror or error}"
+    return unavailable(reason, retry_after=RETRY_AFTER)

@@ -145,15 +145,23 @@ class IntakeGate:
                 slot.interrupt(reason)
 
     def enter(
-        self, interrupt: Interrupt, *, principal: Principal | None = None
+        self,
+        interrupt: Interrupt,
+        *,
+        principal: Principal | None = None,
+        while_closed: bool = False,
     ) -> RequestSlot | str:
-        """Take a slot to read a request, or return why there is none. The caller releases it."""
-        if self._reason is not None:
+        """Take a slot to read a request, or return why there is none. The caller releases it.
+
+        ``while_closed``: for a request that publishes nothing, and is not interrupted.
+        """
+        if self._reason is not None and not while_closed:
             return self._reason
         if not self.reading.take(principal):
             return f"too many requests are being read already{_of(principal)}"
         namespace = None if principal is None else principal.namespace
-        slot = RequestSlot(self, principal, namespace, interrupt, is_reading=True)
+        heard = None if while_closed else interrupt
+        slot = RequestSlot(self, principal, namespace, heard, is_reading=True)
         self.requests.add(slot)
         return slot
 

@@ -48,6 +48,7 @@ from pillion_sidecar.intake.bodies import (
 from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
 from pillion_sidecar.intake.histories import take_part
 from pillion_sidecar.intake.inquiries import Inquiries
+from pillion_sidecar.intake.journals import JOURNAL_PATH, JOURNALS_PATH, JournalRoutes
 from pillion_sidecar.intake.limits import (
     NOT_CONFIGURED,
     BodyBudget,
@@ -142,14 +143,7 @@ def create_intake(
         origins=origins,
         service=service,
         history=history,
-        kept=kept
-        or KeptReceipts(
-            history=history,
-            memory=context.memory,
-            clock=context.clock,
-            timers=timers,
-            barrier=context.queues.barrier,
-        ),
+        kept=kept or _receipts_of(history, context, timers),
     )
     middlewares = () if tokens is None else (tokens.middleware,)
     expect = None if tokens is None else tokens.expect
@@ -164,8 +158,20 @@ def create_intake(
     add("GET", "/v1/service", intake.query(intake.service, waits=False))
     for path in CIM_XML_PATHS:
         add("*", path, intake.accept(intake.export))
-    intake.add_journals(add)
+    journals = intake.journals
+    add("POST", JOURNAL_PATH, intake.accept(journals.change, while_closed=journals.are_open))
+    add("GET", JOURNALS_PATH, intake.query(journals.list, waits=False))
     return app
+
+
+def _receipts_of(history: History, context: IntakeContext, timers: Timers) -> KeptReceipts:
+    return KeptReceipts(
+        history=history,
+        memory=context.memory,
+        clock=context.clock,
+        timers=timers,
+        barrier=context.queues.barrier,
+    )
 
 
 class _Intake:
@@ -202,6 +208,7 @@ class _Intake:
         self._describe_service = service
         self._budget = BodyBudget(clock=context.clock)
         self._bodies = self._body_intake(is_relayed=False)
+        self.journals = JournalRoutes(context, reader=self._bodies.reader)
         # Created with the first relayed request.
         self._relayed_bodies: BodyIntake | None = None
 
@@ -218,7 +225,9 @@ class _Intake:
         reader = BodyReader(timers=self._timers, limits=limits, budget=self._budget)
         return BodyIntake(decoder=decoder, reader=reader)
 
-    def accept(self, handler: Admitted) -> Handler:
+    def accept(
+        self, handler: Admitted, *, while_closed: Callable[[], bool] = lambda: False
+    ) -> Handler:
         """Serve a bounded number of requests while intake is open."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -229,7 +238,9 @@ class _Intake:
                 return refusal
             # Only where there can be one: a look-up costs a microsecond.
             principal = request.get(PRINCIPAL) if self._asks_for_tokens else None
-            slot = self._gate.enter(partial(interrupt_body, request), principal=principal)
+            slot = self._gate.enter(
+                partial(interrupt_body, request), principal=principal, while_closed=while_closed()
+            )
             if isinstance(slot, str):
                 return unavailable(slot, retry_after=UNAVAILABLE_RETRY_AFTER)
             try:
@@ -248,8 +259,7 @@ class _Intake:
         return answer
 
     def query(self, handler: Handler, *, waits: bool) -> Handler:
-        """Serve requests that publish nothing. Those that wait are bounded, and end with their
-        client."""
+        """Serve requests that publish nothing. Those that wait are bounded and end with it."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             refusal = None if self._origins is None else self._origins.refuse_page(request)
@@ -335,16 +345,6 @@ class _Intake:
         if refusal is not None:
             return refusal
         return take_part(request, self._bodies.reader, self._context)
-
-    def add_journals(self, add: Callable[..., object]) -> None:
-        stores = self._context.stores
-        if stores is None:
-            return
-        # It imports the files of stores, which a sidecar does not need.
-        from pillion_sidecar.intake.journals import PATH, JournalDoor
-
-        door = JournalDoor(stores, reader=self._bodies.reader)
-        add("POST", PATH, self.accept(door.answer))
 
     def _refuse_relay(self, request: web.Request) -> web.Response | None:
         if not self._context.routes.takes_relayed:

@@ -302,6 +302,37 @@ LAST_RELOAD_SUCCESS = _gauge(
     "pillion_configuration_last_reload_success_timestamp_seconds",
     "When a configuration was last loaded, seconds since the epoch; absent before the first.",
 )
+COPY_REQUESTS = _counter(
+    "pillion_journal_copy_requests_total",
+    "Requests of writers for the copies of their journals that this gateway keeps, by verb (claim, "
+    "cut, append, read, release; none: it cannot be read) and result: ok, or why it was refused: "
+    "malformed, unknown, fenced, unclaimed, gap, conflict, forbidden, quota, sessions, broken, "
+    "disk, body. Absent without journalCopies, like the others of its kind.",
+    ("verb", "result"),
+)
+COPY_BYTES = _gauge(
+    "pillion_journal_copy_bytes",
+    "Bytes of the copies of journals, by namespace of their writers; _ without tokens. Beyond 100 "
+    "namespaces the rest is other.",
+    ("namespace",),
+)
+COPY_BYTES_LIMIT = _gauge(
+    "pillion_journal_copy_bytes_limit",
+    "Bytes that the copies of one namespace may take (journalCopies.maximumBytes).",
+)
+COPY_SESSIONS = _gauge(
+    "pillion_journal_copy_sessions", "Journals of which copies are kept.", ("namespace",)
+)
+COPY_SESSIONS_LIMIT = _gauge(
+    "pillion_journal_copy_sessions_limit",
+    "Journals of one namespace of which copies may be kept (journalCopies.maximumSessions).",
+)
+COPIES_DROPPED = _counter(
+    "pillion_journal_copies_dropped_total",
+    "Copies that nobody had written to for journalCopies.maximumAgeSeconds, and that gave way to "
+    "others.",
+    ("namespace",),
+)
 OPERATOR_REFUSED = _counter(
     "pillion_operator_requests_refused_total",
     "Requests for /v1/queues on the telemetry listener without the operator's token.",

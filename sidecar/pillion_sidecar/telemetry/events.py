@@ -388,6 +388,28 @@ EVENTS: tuple[Event, ...] = (
         ("folder",),
     ),
     Event(
+        "journal-copies-unused",
+        "WARNING",
+        "The journal's folder holds copies of other journals, and the service has no "
+        "journalCopies: they are not served, and take room that nobody counts.",
+        ("folder",),
+    ),
+    Event(
+        "journal-copy-refused",
+        "WARNING",
+        "A writer's request for the copy of its journal was refused, because its namespace has as "
+        "many bytes or journals as it may, or because the disk refuses. At most every 10 minutes "
+        "for each namespace and reason.",
+        ("namespace", "reason"),
+    ),
+    Event(
+        "journal-copy-dropped",
+        "WARNING",
+        "A copy that nobody had written to for journalCopies.maximumAgeSeconds gave way to "
+        "another. What was pending in it is lost if its writer's own volume is.",
+        ("namespace", "session", "bytes"),
+    ),
+    Event(
         "journal-full",
         "ERROR",
         "The journal's disk is full. New indications are accepted while the reserved space "

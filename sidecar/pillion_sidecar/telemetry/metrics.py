@@ -20,11 +20,13 @@ from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import definitions
+from pillion_sidecar.telemetry.copies import copies_samples
 from pillion_sidecar.telemetry.exposition import Metric, all_escaped, number, quoted
 from pillion_sidecar.telemetry.gateway import ConnectionMetrics, GatewayMetrics
 
 if TYPE_CHECKING:
     from pillion_sidecar.journal.disk import DiskJournal
+    from pillion_sidecar.stores.namespaces import NamespaceStores
 
     # They import OpenTelemetry, which is an extra.
     from pillion_sidecar.telemetry.spans import SpanExports
@@ -105,6 +107,7 @@ class Metrics:
         self._beyond_limit: Callable[[], int] = int
         self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
         self._journal: DiskJournal | None = None
+        self._stores: NamespaceStores | None = None
         self._commits = Histogram(definitions.JOURNAL_COMMIT_DURATION, known=("Disk", "StateOnly"))
         self._log_records_dropped = log_records_dropped
         protocols = [*PROTOCOLS, RELAY]
@@ -142,6 +145,7 @@ class Metrics:
         history: History | None = None,
         replayed: Mapping[str, int] | None = None,
         spans: "SpanExports | None" = None,
+        stores: "NamespaceStores | None" = None,
     ) -> None:
         """Read from these objects, which are created after the metrics."""
         given = {
@@ -156,6 +160,7 @@ class Metrics:
             "_history": history,
             "_replayed": replayed,
             "_spans": spans,
+            "_stores": stores,
         }
         for name, source in given.items():
             if source is not None:
@@ -231,6 +236,8 @@ class Metrics:
             yield definitions.GROUP_TERMINATIONS.each(self._groups.terminations)
             yield definitions.GROUP_HOLD_REFUSALS.each(self._groups.hold_refusals)
         yield from self._journal_samples()
+        if self._stores is not None:
+            yield from copies_samples(self._stores)
         yield definitions.OPERATOR_REFUSED.one(self._operator_refused)
         yield definitions.CALLBACKS.each(self._callbacks)
         yield from self.gateway.samples()

@@ -43,6 +43,7 @@ def url() -> Iterator[str]:
         ("drain", "--best-effort"),
         ("discarded", "list"),
         ("outcomes",),
+        ("journals",),
         ("suspend", "siem"),
         ("doctor",),
     ],

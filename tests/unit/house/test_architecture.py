@@ -68,6 +68,7 @@ PORTS = {
 }
 CONNECTING = {
     "pillion_sidecar.app",
+    "pillion_sidecar.copies_runtime",
     "pillion_sidecar.history_runtime",
     "pillion_sidecar.journal_runtime",
     "pillion_sidecar.revisions",

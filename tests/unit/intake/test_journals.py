@@ -1,8 +1,10 @@
 """A gateway keeps copies of journals, over real HTTP: each namespace its own, the rest refused by
 name."""
 
+import asyncio
 import errno
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,23 +12,35 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.journal.segments import position_of, segment_name
+from pillion_sidecar.journal.workers import ThreadWorker
+from pillion_sidecar.stores.copies import Copy
 from pillion_sidecar.stores.messages import (
     MAXIMUM_READ,
     AppendRequest,
     ClaimRequest,
     CutRequest,
     ReadRequest,
+    ReleaseRequest,
     Request,
+    decode_refusal,
     encode_request,
 )
 from pillion_sidecar.stores.namespaces import (
+    NamespaceStores,
+    NamespaceUsage,
     SystemNamespaceFolders,
 )
-from pillion_sidecar.stores.store import MalformedError, StoreLimits
-from support.crashing_files import Kind
+from pillion_sidecar.stores.store import (
+    BrokenError,
+    ForbiddenError,
+    MalformedError,
+    QuotaError,
+    StoreLimits,
+)
+from support.crashing_files import Kind, RecordingFiles
 from support.intake import Door
 from support.journal_gateway import JournalGateway, opened
-from support.stores import OTHER, SESSION, ShippedLog
+from support.stores import OTHER, SESSION, RecordingNamespaces, ShippedLog
 
 LIMITS = StoreLimits(maximum_bytes=2000, maximum_sessions=2)
 CLAIM = ClaimRequest(number=1, claimant="pod")
@@ -151,7 +165,7 @@ async def test_a_namespace_has_its_own_sessions_and_quota() -> None:
             status, error = await gateway.refused(request, namespace="other")
             assert (status, type(error).__name__) == (404, "UnknownError")
         status, error = await gateway.refused(CLAIM, namespace="team", session="0" * 32)
-        assert (status, type(error).__name__) == (507, "QuotaError")
+        assert (status, type(error).__name__) == (507, "SessionsError")
         # The same session, which is another one there; it fences nobody.
         fencing = ClaimRequest(number=9, claimant="other")
         assert (await gateway.copy(fencing, namespace="other")).extents == ()
@@ -174,7 +188,149 @@ async def test_a_disk_that_refuses_is_asked_again_later(gateway: JournalGateway)
     assert segment_name(1) in files.names()
 
 
-async def test_without_stores_there_is_no_door() -> None:
+async def test_without_stores_the_door_is_shut_and_says_what_to_set() -> None:
     async with Door().open() as door:
-        status, _, _ = await door.post(b"", path=f"/v1/journals/{SESSION}")
-        assert status == 404
+        for method, path in (("POST", f"/v1/journals/{SESSION}"), ("GET", "/v1/journals")):
+            async with door.session.request(method, door.url + path) as answer:
+                assert (answer.status, "set journalCopies" in await answer.text()) == (404, True)
+
+
+async def test_another_account_of_the_namespace_gets_at_no_copy_of_its_neighbour() -> None:
+    async with opened(JournalGateway(limits=LIMITS, tokens=True)) as gateway:
+        await gateway.copy(CLAIM, namespace="team")
+        for request in (ClaimRequest(number=9, claimant="z"), ReadRequest(position=0, size=1)):
+            status, error = await gateway.refused(request, namespace="team", account="other")
+            assert (status, type(error)) == (403, ForbiddenError)
+            assert str(error) == "the session is of spark, which claimed it first"
+        await gateway.copy(CLAIM, namespace="team")
+        assert gateway.stores.requests == {
+            ("claim", "ok"): 2,
+            ("claim", "forbidden"): 1,
+            ("read", "forbidden"): 1,
+        }
+
+
+async def test_a_released_session_is_gone(gateway: JournalGateway) -> None:
+    await gateway.copy(CLAIM)
+    await gateway.copy(append_of(log_of(100)))
+    release = ReleaseRequest(number=1, claimant="pod")
+    assert await gateway.copy(release) == Copy(promised=CLAIM.epoch)
+    assert (await gateway.listed()) == {"journals": [], "next": None}
+    status, error = await gateway.refused(append_of(log_of(100)))
+    assert (status, type(error).__name__) == (404, "UnknownError")
+
+
+async def test_the_copies_of_the_own_namespace_are_listed_page_by_page() -> None:
+    async with opened(JournalGateway(limits=LIMITS, tokens=True)) as gateway:
+        assert await gateway.listed(namespace="team") == {"journals": [], "next": None}
+        log = log_of(100)
+        for session in (SESSION, OTHER):
+            await gateway.copy(CLAIM, namespace="team", session=session)
+        await gateway.copy(append_of(log), namespace="team")
+        await gateway.copy(CLAIM, namespace="other")
+        page = await gateway.listed("?limit=1", namespace="team")
+        assert page["journals"] == [
+            {
+                "namespace": "team",
+                "session": SESSION,
+                "claimant": "pod",
+                "epoch": 1,
+                "serviceAccount": "spark",
+                "bytes": len(log.content()),
+                "end": f"{log.end:x}",
+                "idleSeconds": 0.0,
+            }
+        ]
+        assert page["next"] == f"team/{SESSION}"
+        page = await gateway.listed(f"?limit=2&after={page['next']}", namespace="team")
+        assert ([one["session"] for one in page["journals"]], page["next"]) == ([OTHER], None)
+        everything = await gateway.stores.sessions(after=("", ""), limit=9)
+        assert [(one.namespace, one.status.session) for one in everything] == [
+            ("other", SESSION),
+            ("team", SESSION),
+            ("team", OTHER),
+        ]
+        rest = await gateway.stores.sessions(after=("team", SESSION), limit=9)
+        assert [one.status.session for one in rest] == [OTHER]
+        assert len(await gateway.stores.sessions(after=("", ""), limit=2)) == 2
+
+
+async def test_a_gateway_that_drains_still_keeps_copies(gateway: JournalGateway) -> None:
+    gateway.door.gate.close("the deliverer is shutting down")
+    await gateway.copy(CLAIM)
+    await gateway.copy(append_of(log_of(100)))
+    status, _, _ = await gateway.door.post(b"{}")
+    assert status == 503
+
+
+async def test_the_log_tells_of_a_refusal_once_in_a_while(
+    gateway: JournalGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    await gateway.copy(CLAIM)
+    for _ in range(3):
+        await gateway.refused(append_of(log_of(100, 1900)))
+    (told,) = [one for one in caplog.records if one.__dict__.get("event") == "journal-copy-refused"]
+    assert told.getMessage() == (
+        "copies of journals of namespace _ are refused: the copies take 0 bytes, and 2112 more"
+        " would exceed 2000"
+    )
+
+
+async def test_10_000_sessions_are_refused_by_name_and_harm_nobody(
+    gateway: JournalGateway,
+) -> None:
+    log = log_of(100)
+    await gateway.copy(CLAIM)
+    results = Counter[str]()
+    for number in range(1, 10_001, 16):
+        answers = await asyncio.gather(
+            *(gateway.ask(CLAIM, session=f"{one:032x}") for one in range(number, number + 16))
+        )
+        for status, body in answers:
+            error = decode_refusal(body)
+            results[f"{status} {type(error).__name__}"] += 1
+    assert results == {"200 NoneType": 1, "507 SessionsError": 9999}
+    assert (await gateway.copy(append_of(log))).extents == log.extents
+    assert gateway.stores.requests["claim", "sessions"] == 9999
+
+
+async def test_all_namespaces_together_take_no_more_than_the_volume_gives() -> None:
+    log = log_of(100)
+    folders = RecordingNamespaces()
+    worker = ThreadWorker(
+        name="stores", call_soon_threadsafe=asyncio.get_running_loop().call_soon_threadsafe
+    )
+    stores = NamespaceStores(folders, LIMITS, worker=worker, maximum_bytes=len(log.content()) + 10)
+    try:
+        for namespace in ("a", "b"):
+            await stores.perform(namespace, SESSION, CLAIM)
+        await stores.perform("a", SESSION, append_of(log))
+        with pytest.raises(QuotaError, match="the copies of all namespaces take"):
+            await stores.perform("b", SESSION, append_of(log))
+        assert stores.usage == {
+            "a": NamespaceUsage(len(log.content()), 1),
+            "b": NamespaceUsage(0, 1),
+        }
+    finally:
+        worker.close()
+
+
+async def test_what_one_namespace_cannot_read_harms_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folders = RecordingNamespaces()
+    for namespace in ("a", "b"):
+        folders.open(namespace, creates=True)
+    folders.folders["a"].own = RecordingFiles({"forgotten.json": b"["})
+    worker = ThreadWorker(
+        name="stores", call_soon_threadsafe=asyncio.get_running_loop().call_soon_threadsafe
+    )
+    stores = NamespaceStores(folders, LIMITS, worker=worker)
+    try:
+        stores.load()
+        assert "namespace a are refused: forgotten.json cannot be read" in caplog.text
+        with pytest.raises(BrokenError):
+            await stores.perform("a", SESSION, CLAIM)
+        await stores.perform("b", SESSION, CLAIM)
+    finally:
+        worker.close()

@@ -18,6 +18,8 @@ from pillion_sidecar.config.schema.common import (
     object_name,
     reference,
 )
+from pillion_sidecar.config.schema.copies import JOURNAL_COPIES, JournalCopies
+from pillion_sidecar.config.schema.copies import PARTS_OF_VOLUME as PARTS_OF_COPIES
 from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec
 from pillion_sidecar.config.schema.history import HISTORY, PARTS_OF_VOLUME, HistoryPolicy
 from pillion_sidecar.config.schema.limits import RATE_LIMIT, RateLimit
@@ -298,6 +300,16 @@ class IndicationService:
         json_default={},
         description="What is kept of indications that were delivered or discarded.",
     )
+    #: None: the gateway keeps none.
+    journal_copies: JournalCopies | None = declared(
+        default=None,
+        type=JOURNAL_COPIES,
+        assumed="none are kept",
+        description="The gateway of this service keeps copies of other deliverers' journals on "
+        "its volume, so that what they have accepted outlives their pods and volumes. Only with "
+        "mode Gateway and durability Disk. A change takes effect at the next start of the "
+        "gateway.",
+    )
     publisher_rate_limit: RateLimit | None = declared(
         default=None,
         type=RATE_LIMIT,
@@ -384,6 +396,14 @@ def _fits_volume(spec: JSONObject) -> bool:
     return history is None or volume is None or amount(history) * PARTS_OF_VOLUME <= amount(volume)
 
 
+def _copies_fit_volume(spec: JSONObject) -> bool:
+    copies = spec.get("journalCopies")
+    volume = spec["deliverer"]["storage"].get("sizeLimit")
+    if copies is None or volume is None:
+        return True
+    return amount(copies["maximumBytes"]) * PARTS_OF_COPIES <= amount(volume)
+
+
 _RULES = (
     Rule(
         cel="!has(self.history) || !has(self.history.maximumBytes) || "
@@ -395,6 +415,32 @@ _RULES = (
         field="history",
         message="has maximumBytes of more than a seventh of deliverer.storage.sizeLimit",
         remedy="Write less, or a larger volume.",
+    ),
+    Rule(
+        cel="!has(self.journalCopies) || "
+        "!has(self.deliverer.storage) || !has(self.deliverer.storage.sizeLimit) || "
+        "quantity(string(self.journalCopies.maximumBytes))"
+        + ".add(quantity(string(self.journalCopies.maximumBytes)))" * (PARTS_OF_COPIES - 1)
+        + ".compareTo(quantity(string(self.deliverer.storage.sizeLimit))) <= 0",
+        holds=_copies_fit_volume,
+        field="journalCopies",
+        message="has maximumBytes of more than half of deliverer.storage.sizeLimit",
+        remedy="Write less, or a larger volume.",
+    ),
+    Rule(
+        cel='!has(self.journalCopies) || self.deliverer.mode == "Gateway"',
+        holds=lambda spec: "journalCopies" not in spec or _mode(spec) == "Gateway",
+        field="journalCopies",
+        message="has no effect unless deliverer.mode is Gateway: nobody reaches the stores of a "
+        "sidecar",
+        remedy="Remove it, or write it in a service with mode Gateway.",
+    ),
+    Rule(
+        cel='!has(self.journalCopies) || !has(self.durability) || self.durability == "Disk"',
+        holds=lambda spec: "journalCopies" not in spec or spec.get("durability", "Disk") == "Disk",
+        field="journalCopies",
+        message="needs a disk, while durability is not Disk",
+        remedy="Set durability to Disk, or remove it.",
     ),
     _only_beside_pods("gatewayRef"),
     _only_beside_pods("handOverTo"),
