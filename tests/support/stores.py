@@ -26,7 +26,7 @@ from pillion_sidecar.stores.copies import (
 from pillion_sidecar.stores.messages import AppendRequest, Request
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.sessions import perform
-from pillion_sidecar.stores.shipping import Shipper, ShippingLimits, Unanswered
+from pillion_sidecar.stores.shipping import Answer, Shipper, ShippingLimits, Unanswered
 from pillion_sidecar.stores.store import Store, StoreLimits
 from pillion_sidecar.stores.tail import whole_records
 from pillion_sidecar.testing import FakeTime
@@ -143,7 +143,7 @@ class Sent:
 
     store: str
     request: Request
-    answered: Callable[[Copy | StoreError | Unanswered], None]
+    answered: Callable[[Answer], None]
 
 
 class ScriptedStores:
@@ -161,7 +161,7 @@ class ScriptedStores:
         self,
         store: str,
         request: Request,
-        answered: Callable[[Copy | StoreError | Unanswered], None],
+        answered: Callable[[Answer], None],
     ) -> None:
         assert all(one.store != store for one in self.waiting), f"two requests to {store}"
         self.waiting.append(Sent(store, request, answered))
@@ -245,6 +245,7 @@ class Writer:
     membership: Membership = MEMBERSHIP
     limits: ShippingLimits = field(default_factory=ShippingLimits)
     answers: dict[str, Copy] | None = None
+    flight_size: int | None = None
     time: FakeTime = field(default_factory=FakeTime)
     stable: list[int] = field(default_factory=list)
     fenced: list[FencedError] = field(default_factory=list)
@@ -265,6 +266,7 @@ class Writer:
             timers=self.time,
             fenced=self.fenced.append,
             limits=self.limits,
+            flight_size=self.flight_size,
         )
 
     def begin(self, number: int) -> None:

@@ -156,11 +156,12 @@ async def _perform(
 
 
 def _refuse(stores: "NamespaceStores", verb: str, error: "StoreError") -> web.Response:
-    from pillion_sidecar.stores.messages import REFUSALS, refusal_name
+    from pillion_sidecar.stores.messages import REFUSALS, refusal_details, refusal_name
 
     name = refusal_name(error)
     stores.requests[verb, name] += 1
-    return refuse(REFUSALS[name].status, str(error), error=name)
+    details = refusal_details(error)
+    return refuse(REFUSALS[name].status, str(error), error=name, **details)
 
 
 def _disk_refuses(error: OSError) -> web.Response:

@@ -11,7 +11,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.compaction import Compaction, known_segments
-from pillion_sidecar.journal.files import Files, folder_error
+from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.identities import IdentityEnd
 from pillion_sidecar.journal.limits import OVER, JournalSettings
 from pillion_sidecar.journal.log import Batch, Log
@@ -133,18 +133,24 @@ def open_journal(
     observer: CommitObserver | None = None,
     journal_id: bytes | None = None,
     outcomes: OutcomeStore | None = None,
+    lacks_end: bool = False,
 ) -> tuple["DiskJournal", Recovered]:
     """Recover the folder, whose lock the caller holds. Blocks; may be called in any thread, since
     nothing of the event loop is used before ``attach``.
 
     ``worker`` commits, ``reader`` reads; the caller closes both after the journal. ``journal_id``:
     16 bytes for a new journal, random by default. ``outcomes`` writes the outcomes before each
-    are submitted to ``worker``.
+    are submitted to ``worker``. ``lacks_end``: see :func:`recover`.
 
-    Raises JournalError: the folder cannot be used as it is.
+    Raises JournalError: the folder cannot be used as it is. OSError: the next segment cannot be
+    prepared.
     """
     recovery = recover(
-        files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)
+        files,
+        clock=clock,
+        identities=identities,
+        new_journal_id=journal_id or token_bytes(16),
+        lacks_end=lacks_end,
     )
     marks = MarksFile(files, journal_id=recovery.journal_id, oldest=recovery.oldest)
     writer = SegmentWriter(files, marks)
@@ -152,7 +158,7 @@ def open_journal(
         spare = writer.prepare(settings.step)
     except OSError as error:
         if not is_full(error):
-            raise folder_error("", error) from error
+            raise
         spare = 0
     journal = DiskJournal(
         recovery=recovery,

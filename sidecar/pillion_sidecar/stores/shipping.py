@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Timer, Timers
-from pillion_sidecar.journal.segments import position_of
+from pillion_sidecar.journal.segments import position_of, segment_of
 from pillion_sidecar.stores.copies import (
     Copy,
     Cut,
@@ -49,15 +49,14 @@ class ShippingLimits:
     tail_bytes: int = 8 << 20
 
 
+#: Bytes answer a ``ReadRequest``, and a copy all others.
+Answer: TypeAlias = Copy | bytes | StoreError | Unanswered
+
+
 class Transport(Protocol):
     """Calls back once, later, and never from within the call."""
 
-    def send(
-        self,
-        store: str,
-        request: Request,
-        answered: Callable[[Copy | StoreError | Unanswered], None],
-    ) -> None: ...
+    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None: ...
 
 
 class LogReader(Protocol):
@@ -98,10 +97,12 @@ class Shipper:
         timers: Timers,
         fenced: Callable[[FencedError], None],
         limits: ShippingLimits = ShippingLimits(),
+        flight_size: int | None = None,
     ) -> None:
         """``log`` is what the claim of ``epoch`` goes on from, ``answers`` the copies that it was
         told of. ``fenced`` is called once, when nothing can become stable since other writers have
-        claimed the session; the shipper is closed then."""
+        claimed the session; the shipper is closed then. ``flight_size``: bytes that may be in too
+        few stores; None: no limit."""
         self._epoch = epoch
         self._membership = membership
         self._log = list(log)
@@ -109,6 +110,7 @@ class Shipper:
         self._transport, self._reader, self._timers = transport, reader, timers
         self._fenced = fenced
         self._limits = limits
+        self._flight_size = flight_size
         self._tail = Tail(maximum=limits.tail_bytes)
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed = False
@@ -142,6 +144,34 @@ class Shipper:
     def on_disk(self, position: int) -> None:
         """The reader can read what is before ``position``."""
         self._tail.on_disk(position)
+
+    @property
+    def unstable(self) -> int:
+        """Bytes that this writer has added and that are in too few stores."""
+        size = 0
+        begin, offset = segment_of(max(self.stable, self._base))
+        for extent in reversed(self._log):
+            if extent.number <= begin:
+                return size + (max(0, extent.size - offset) if extent.number == begin else 0)
+            size += extent.size
+        return size
+
+    def refusal(self) -> str | None:
+        """Return why nothing new is to be accepted now."""
+        if self._flight_size is None:
+            return None
+        unstable = self.unstable
+        if unstable <= self._flight_size:
+            return None
+        stores = "; ".join(self._told(name) for name in self.missed or self.behind)
+        return (
+            f"{unstable} bytes of the journal are in too few stores, and {self._flight_size} may"
+            f" be: waiting for {stores}"
+        )
+
+    def _told(self, name: str) -> str:
+        problem = self._members[name].problem
+        return name if problem is None else f"{name} ({problem})"
 
     def start(self) -> None:
         """Ask the stores for what they need; later calls follow by themselves."""
@@ -249,7 +279,7 @@ class Shipper:
 
     # ------------------------------------------------------------------ the answers
 
-    def _answered(self, member: _Member, answer: Copy | StoreError | Unanswered) -> None:
+    def _answered(self, member: _Member, answer: Answer) -> None:
         if self._closed:
             return
         member.is_asked = False
@@ -264,7 +294,7 @@ class Shipper:
             self._check_fence(answer)
         elif isinstance(answer, Unanswered):
             self._failed(member, answer.reason, answer.retry_after)
-        else:
+        elif isinstance(answer, StoreError):
             self._failed(member, str(answer), 0.0)
 
     def _failed(self, member: _Member, reason: str, retry_after: float) -> None:
