@@ -16,6 +16,7 @@ from pillion_sidecar.stores.copies import (
     FencedError,
     GapError,
     Piece,
+    Removal,
     StoreError,
     UnclaimedError,
 )
@@ -74,6 +75,17 @@ class AppendRequest(_WriterRequest, frozen=True, kw_only=True, gc=False, tag="ap
         return Piece(self.after, self.position, self.created, len(self.data))
 
 
+class RemoveRequest(_WriterRequest, frozen=True, kw_only=True, gc=False, tag="remove"):
+    """Remove the segments before ``first``. Answered with the copy. See :func:`copies.remove`."""
+
+    first: _Count
+    through: _Count
+
+    @property
+    def removal(self) -> Removal:
+        return Removal(self.first, self.through)
+
+
 class ReadRequest(_Request, frozen=True, kw_only=True, gc=False, tag="read"):
     """Return bytes of one segment, fewer only at its end. Answered with the bytes."""
 
@@ -81,7 +93,7 @@ class ReadRequest(_Request, frozen=True, kw_only=True, gc=False, tag="read"):
     size: Annotated[int, msgspec.Meta(ge=1, le=MAXIMUM_READ)]
 
 
-Request: TypeAlias = ClaimRequest | CutRequest | AppendRequest | ReadRequest
+Request: TypeAlias = ClaimRequest | CutRequest | AppendRequest | RemoveRequest | ReadRequest
 
 
 class RefusalForm(NamedTuple):

@@ -13,6 +13,7 @@ from pillion_sidecar.stores.messages import (
     ClaimRequest,
     CutRequest,
     ReadRequest,
+    RemoveRequest,
     Request,
 )
 from pillion_sidecar.stores.store import (
@@ -108,5 +109,7 @@ def perform(store: Store, session: str, request: Request) -> Copy | bytes:
             return store.append(
                 session, request.epoch, request.piece, request.data, base=request.base
             )
+        case RemoveRequest():
+            return store.remove(session, request.epoch, request.removal)
         case ReadRequest():
             return store.read(session, request.position, request.size)
