@@ -305,9 +305,9 @@ LAST_RELOAD_SUCCESS = _gauge(
 COPY_REQUESTS = _counter(
     "pillion_journal_copy_requests_total",
     "Requests of writers for the copies of their journals that this gateway keeps, by verb (claim, "
-    "cut, append, read, release; none: it cannot be read) and result: ok, or why it was refused: "
-    "malformed, unknown, fenced, unclaimed, gap, conflict, forbidden, quota, sessions, broken, "
-    "disk, body. Absent without journalCopies, like the others of its kind.",
+    "cut, append, remove, release, read; none: it cannot be read) and result: ok, or why it was "
+    "refused: malformed, unknown, fenced, unclaimed, gap, conflict, forbidden, quota, sessions, "
+    "broken, disk, body. Absent without journalCopies, like the others of its kind.",
     ("verb", "result"),
 )
 COPY_BYTES = _gauge(
