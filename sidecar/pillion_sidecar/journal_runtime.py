@@ -11,7 +11,6 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.durability import assumed_acknowledgement, assumed_durability
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability, IndicationService
-from pillion_sidecar.copies_runtime import CopiesFolder, reserved_bytes
 from pillion_sidecar.delivery import events
 from pillion_sidecar.fields import amount
 from pillion_sidecar.history.files import HistoryFiles
@@ -27,6 +26,7 @@ from pillion_sidecar.settings import Settings
 from pillion_sidecar.supervision import PartFailed
 
 if TYPE_CHECKING:
+    from pillion_sidecar.copies_runtime import CopiesFolder
     from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, JournalStatistics
     from pillion_sidecar.stores.namespaces import NamespaceStores
 
@@ -84,7 +84,8 @@ class JournalFolder:
         self._stores: JournalStores | None = None
         #: Set once the start waits for the stores of the journal.
         self.waits = asyncio.Event()
-        self._copies = CopiesFolder(clock=clock)
+        #: None without a journal on disk.
+        self._copies: CopiesFolder | None = None
         #: Whether durability and folder are decided.
         self.opened = False
         self.durability = Durability.MEMORY
@@ -116,9 +117,16 @@ class JournalFolder:
         self._journal = journal
         _tell_what_is_lost(recovered)
         if durability is Durability.DISK:
-            await self._copies.open(self._folder, service)
+            await self._open_copies(self._folder, service)
         self.opened, self.durability = True, durability
         return journal, recovered
+
+    async def _open_copies(self, folder: Path, service: IndicationService) -> None:
+        # Late: a deliverer without a journal on disk has no use for it.
+        from pillion_sidecar.copies_runtime import CopiesFolder
+
+        self._copies = CopiesFolder(clock=self._clock)
+        await self._copies.open(folder, service)
 
     async def _open(
         self,
@@ -255,11 +263,12 @@ class JournalFolder:
     @property
     def stores(self) -> "NamespaceStores | None":
         """The copies of other journals; None: none are kept."""
-        return self._copies.stores
+        return None if self._copies is None else self._copies.stores
 
     def warn_of_change(self, service: IndicationService) -> None:
         """Warn of a revision that asks for another durability or other copies than at the start."""
-        self._copies.warn_of_change(service)
+        if self._copies is not None:
+            self._copies.warn_of_change(service)
         wanted = assumed_durability(service, has_journal=self._folder is not None)
         if wanted is not self.durability:
             logger.warning(
@@ -277,7 +286,8 @@ class JournalFolder:
         workers, self._workers = self._workers, []
         lock, self._lock = self._lock, None
         try:
-            self._copies.close()
+            if self._copies is not None:
+                self._copies.close()
             if journal is not None:
                 journal.close()
             self._history.close()
@@ -358,9 +368,18 @@ def journal_settings(
     )
 
 
+def _reserved_bytes(service: IndicationService) -> int:
+    """Of copies of other journals. Raises ConfigurationError."""
+    if service.journal_copies is None:
+        return 0
+    from pillion_sidecar.copies_runtime import reserved_bytes
+
+    return reserved_bytes(service)
+
+
 def journal_bytes(service: IndicationService) -> int:
     """Raises ConfigurationError: copies of other journals leave too little."""
-    copies = reserved_bytes(service)
+    copies = _reserved_bytes(service)
     if service.storage_bytes is None:
         return DEFAULT_BYTES
     left = service.storage_bytes - copies
@@ -376,7 +395,7 @@ def history_bytes(service: IndicationService) -> int:
     if service.history.maximum_bytes is not None:
         return int(amount(service.history.maximum_bytes))
     if service.storage_bytes is not None:
-        return int((service.storage_bytes - reserved_bytes(service)) * HISTORY_SHARE)
+        return int((service.storage_bytes - _reserved_bytes(service)) * HISTORY_SHARE)
     return DEFAULT_HISTORY_BYTES
 
 

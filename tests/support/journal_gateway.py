@@ -86,6 +86,15 @@ class JournalGateway:
         ) as response:
             return response.status, await response.read()
 
+    def shut(self, reason: str) -> None:
+        """Answer 503 from now on, as without a configuration."""
+        self.door.context.stores = None
+        self.door.gate.close(reason)
+
+    def open(self) -> None:
+        self.door.context.stores = self.stores
+        self.door.gate.open()
+
     def authorized(self, namespace: str, *, account: str = "spark") -> dict[str, str]:
         token = self.issuer.token(namespace=namespace, account=account)
         return {"Authorization": f"Bearer {token}"}

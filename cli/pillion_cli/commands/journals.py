@@ -1,10 +1,7 @@
 """``pillion journals``: the copies of journals that a gateway keeps (S3.3)."""
 
 import argparse
-import json
 import sys
-
-import msgspec
 
 from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
 from pillion_cli.diagnosis import journals_of
@@ -13,7 +10,7 @@ from pillion_cli.servers import connected
 from pillion_cli.tables import Rows
 from pillion_cli.terminal import Output
 from pillion_cli.units import brief
-from pillion_sidecar.wire.journals import JournalCopy
+from pillion_sidecar.wire.journals import JournalCopy, json_of
 
 HELP = """
 Show the copies of other deliverers' journals that a gateway keeps (journalCopies): who claimed each
@@ -42,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     with connected(args, timeout=TIMEOUT) as client:
         copies = journals_of(client)
     if args.output == "json":
-        print(json.dumps(msgspec.to_builtins(copies)))
+        print(json_of(copies))
         return Exit.OK
     rows = Rows(_COLUMNS, numbers=_NUMBERS, output=Output.of_process())
     rows.show(map(_row, copies))

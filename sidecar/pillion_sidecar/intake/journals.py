@@ -16,17 +16,12 @@ from pillion_sidecar.intake.bodies import BodyError, BodyReader, refuse_encoding
 from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.limits import RequestSlot
 from pillion_sidecar.telemetry.parameters import limit_of
-from pillion_sidecar.wire.journals import (
-    DEFAULT_SESSIONS,
-    MOST_SESSIONS,
-    JournalCopy,
-    JournalCopyPage,
-)
 
 if TYPE_CHECKING:
     # They import the files of stores, which a sidecar does not need.
     from pillion_sidecar.stores.copies import StoreError
     from pillion_sidecar.stores.namespaces import ListedSession, NamespaceStores
+    from pillion_sidecar.wire.journals import JournalCopyPage
 
 JOURNALS_PATH = "/v1/journals"
 JOURNAL_PATH = f"{JOURNALS_PATH}/{{session}}"
@@ -91,6 +86,7 @@ async def list_copies(
 ) -> web.StreamResponse:
     """``own``: only those of the namespace of the request's token."""
     from pillion_sidecar.stores.copies import StoreError
+    from pillion_sidecar.wire.journals import DEFAULT_SESSIONS, MOST_SESSIONS
 
     limit = limit_of(request, default=DEFAULT_SESSIONS, most=MOST_SESSIONS)
     namespace, _, session = request.query.get("after", "").partition("/")
@@ -107,8 +103,9 @@ async def list_copies(
     return web.Response(body=body, content_type="application/json")
 
 
-def _page(found: "Sequence[ListedSession]", *, limit: int) -> JournalCopyPage:
+def _page(found: "Sequence[ListedSession]", *, limit: int) -> "JournalCopyPage":
     from pillion_sidecar.stores.namespaces import ANY_NAMESPACE
+    from pillion_sidecar.wire.journals import JournalCopy, JournalCopyPage
 
     copies = [
         JournalCopy(

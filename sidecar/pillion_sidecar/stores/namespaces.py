@@ -30,6 +30,11 @@ logger = logging.getLogger("pillion.journal")
 ANY_NAMESPACE = "_"
 #: Seconds between two lines of the log about one namespace and reason.
 QUIET_SECONDS = 600.0
+#: Verbs and results that alerts watch: a counter that begins with 1 has no increase.
+REFUSED_FROM_ZERO = (
+    *(("append", result) for result in ("quota", "disk", "broken")),
+    *(("claim", result) for result in ("sessions", "disk", "broken")),
+)
 _Result = TypeVar("_Result")
 
 
@@ -92,7 +97,7 @@ class NamespaceStores:
         #: By namespace and class of the error.
         self._quiet_until: dict[tuple[str, str], float] = {}
         #: By verb and result.
-        self.requests = Counter[tuple[str, str]]()
+        self.requests = Counter[tuple[str, str]](dict.fromkeys(REFUSED_FROM_ZERO, 0))
         # Only the worker's thread changes these.
         self._stores: dict[str, Sessions] = {}
         #: Sessions that gave way to others, by namespace.

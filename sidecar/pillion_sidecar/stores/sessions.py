@@ -23,6 +23,7 @@ from pillion_sidecar.stores.messages import (
     CutRequest,
     ReadRequest,
     ReleaseRequest,
+    RemoveRequest,
     Request,
     WriterRequest,
 )
@@ -55,6 +56,12 @@ class _Forgotten(NamedTuple):
     claimant: str
     #: Seconds since the epoch.
     at: float
+    #: Whether it had nothing pending.
+    is_released: bool = False
+
+    @property
+    def epoch(self) -> Epoch:
+        return Epoch(self.number, self.claimant)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -126,7 +133,10 @@ class Sessions:
         before = self._check_forgotten(session, request)
         try:
             answer = self._make_room(session, request)
-        except StoreError:
+            if before is not None and before.is_released:
+                # A store that was away at the release has an earlier copy, which counts less.
+                answer = self._store.label(session, before.epoch)
+        except (StoreError, OSError):
             if before is not None:
                 self._write_forgotten({**self._forgotten, session: before})
             raise
@@ -202,8 +212,8 @@ class Sessions:
         before = self._forgotten.get(session)
         if before is None:
             copies.check_writer(self._store.copy(session), epoch)
-            self._forget(session, epoch)
-        elif epoch < (before.number, before.claimant):
+            self._forget(session, epoch, is_released=True)
+        elif epoch < before.epoch:
             raise _fenced(before)
         return Copy(promised=epoch)
 
@@ -212,13 +222,13 @@ class Sessions:
         before = self._forgotten.get(session)
         if before is None:
             return None
-        if request.epoch < (before.number, before.claimant):
+        if request.epoch < before.epoch:
             raise _fenced(before)
-        if isinstance(request, ClaimRequest):
-            # Before the session begins anew: a start removes folders of what was forgotten.
-            self._write_forgotten({k: v for k, v in self._forgotten.items() if k != session})
-            return before
-        return None
+        if not isinstance(request, ClaimRequest):
+            return None
+        # Before the session begins anew: a start removes folders of what was forgotten.
+        self._write_forgotten({k: v for k, v in self._forgotten.items() if k != session})
+        return before
 
     def _drop_idle(self, *, besides: str, frees_bytes: bool) -> bool:
         """Forget the session that was idle longest, if that was too long."""
@@ -237,10 +247,11 @@ class Sessions:
         self._dropped(name, size, self._now() - used)
         return True
 
-    def _forget(self, session: str, epoch: Epoch) -> None:
+    def _forget(self, session: str, epoch: Epoch, *, is_released: bool = False) -> None:
         kept = sorted(self._forgotten.items(), key=lambda one: one[1].at)[1 - MOST_FORGOTTEN :]
         # Before the folder goes: it fences, and a start goes on with the removal.
-        self._write_forgotten({**dict(kept), session: _Forgotten(*epoch, self._now())})
+        forgotten = _Forgotten(*epoch, self._now(), is_released)
+        self._write_forgotten({**dict(kept), session: forgotten})
         self._remove(session)
 
     def _remove(self, session: str) -> None:
@@ -274,7 +285,8 @@ def _decoded(files: Files, name: str, decode: Callable[[bytes], _Decoded], remed
 def _fenced(forgotten: _Forgotten) -> FencedError:
     return FencedError(
         f"{forgotten.claimant} had claimed the session under epoch {forgotten.number} before it was"
-        " forgotten"
+        " forgotten",
+        promised=forgotten.epoch,
     )
 
 
@@ -289,6 +301,8 @@ def perform(store: Store, session: str, request: Request) -> Copy | bytes:
             return store.append(
                 session, request.epoch, request.piece, request.data, base=request.base
             )
+        case RemoveRequest():
+            return store.remove(session, request.epoch, request.removal)
         case ReadRequest():
             return store.read(session, request.position, request.size)
         case ReleaseRequest():

@@ -305,23 +305,23 @@ LAST_RELOAD_SUCCESS = _gauge(
 COPY_REQUESTS = _counter(
     "pillion_journal_copy_requests_total",
     "Requests of writers for the copies of their journals that this gateway keeps, by verb (claim, "
-    "cut, append, read, release; none: it cannot be read) and result: ok, or why it was refused: "
-    "malformed, unknown, fenced, unclaimed, gap, conflict, forbidden, quota, sessions, broken, "
-    "disk, body. Absent without journalCopies, like the others of its kind.",
+    "cut, append, remove, release, read; none: it cannot be read) and result: ok, or why it was "
+    "refused: malformed, unknown, fenced, unclaimed, gap, conflict, forbidden, quota, sessions, "
+    "broken, disk, body. Absent without journalCopies, like the others of its kind.",
     ("verb", "result"),
 )
 COPY_BYTES = _gauge(
     "pillion_journal_copy_bytes",
     "Bytes of the copies of journals, by namespace of their writers; _ without tokens. Beyond 100 "
     "namespaces the rest is other.",
-    ("namespace",),
+    ("writer_namespace",),
 )
 COPY_BYTES_LIMIT = _gauge(
     "pillion_journal_copy_bytes_limit",
     "Bytes that the copies of one namespace may take (journalCopies.maximumBytes).",
 )
 COPY_SESSIONS = _gauge(
-    "pillion_journal_copy_sessions", "Journals of which copies are kept.", ("namespace",)
+    "pillion_journal_copy_sessions", "Journals of which copies are kept.", ("writer_namespace",)
 )
 COPY_SESSIONS_LIMIT = _gauge(
     "pillion_journal_copy_sessions_limit",
@@ -331,7 +331,7 @@ COPIES_DROPPED = _counter(
     "pillion_journal_copies_dropped_total",
     "Copies that nobody had written to for journalCopies.maximumAgeSeconds, and that gave way to "
     "others.",
-    ("namespace",),
+    ("writer_namespace",),
 )
 OPERATOR_REFUSED = _counter(
     "pillion_operator_requests_refused_total",

@@ -20,7 +20,6 @@ from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import definitions
-from pillion_sidecar.telemetry.copies import copies_samples
 from pillion_sidecar.telemetry.exposition import Metric, all_escaped, number, quoted
 from pillion_sidecar.telemetry.gateway import ConnectionMetrics, GatewayMetrics
 
@@ -237,6 +236,9 @@ class Metrics:
             yield definitions.GROUP_HOLD_REFUSALS.each(self._groups.hold_refusals)
         yield from self._journal_samples()
         if self._stores is not None:
+            # Late: only a gateway may have them.
+            from pillion_sidecar.telemetry.copies import copies_samples
+
             yield from copies_samples(self._stores)
         yield definitions.OPERATOR_REFUSED.one(self._operator_refused)
         yield definitions.CALLBACKS.each(self._callbacks)

@@ -35,3 +35,7 @@ class JournalCopyPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     journals: list[JournalCopy]
     #: The next page's ``after``, a namespace and a session; None on the last.
     next: str | None = None
+
+
+def json_of(copies: list[JournalCopy]) -> str:
+    return msgspec.json.encode(copies).decode()

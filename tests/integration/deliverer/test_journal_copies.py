@@ -127,7 +127,7 @@ async def test_copies_outlive_a_killed_gateway(
         assert [status for status, _ in asked] == [200, 507]
         name = "pillion_journal_copy_requests_total"
         assert await keeper.metric(f'{name}{{verb="claim",result="sessions"}}') == 1
-        assert await keeper.metric('pillion_journal_copy_sessions{namespace="team"}') == 2
+        assert await keeper.metric('pillion_journal_copy_sessions{writer_namespace="team"}') == 2
         keeper.process.process.send_signal(signal.SIGKILL)
         await keeper.process.ended()
     async with running(keeper):
@@ -139,7 +139,7 @@ async def test_copies_outlive_a_killed_gateway(
         told = [(one["namespace"], one["session"], one["bytes"]) for one in await keeper.listed()]
         size = len(log.content())
         assert told == [("guests", SESSION, 0), ("team", SESSION, size), ("team", OTHER, 0)]
-        assert await keeper.metric('pillion_journal_copy_bytes{namespace="team"}') == size
+        assert await keeper.metric('pillion_journal_copy_bytes{writer_namespace="team"}') == size
         at = ["journals", "--to", keeper.process.administration]
         assert await asyncio.to_thread(main, at) == Exit.OK
         shown = capsys.readouterr().out.splitlines()

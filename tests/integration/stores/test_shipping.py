@@ -138,18 +138,18 @@ async def test_one_gateway_away_delays_nobody_and_two_are_missed(world: World) -
     writer, shipper = world.writer, world.writer.shipper
     writer.write(100)
     await writer.shipped()
-    world.gateways[0].door.gate.close("it ends")
+    world.gateways[0].shut("it ends")
     writer.write(100)
     await writer.stable()
     await writer.transport.until(lambda: world.names[0] in shipper.problems)
     assert "HTTP 503: it ends" in shipper.problems[world.names[0]]
     assert shipper.missed == ()
-    world.gateways[1].door.gate.close("it ends, too")
+    world.gateways[1].shut("it ends, too")
     writer.write(100)
     await writer.transport.until(lambda: shipper.missed == world.names[:2])
     assert shipper.stable < shipper.end
     for gateway in world.gateways:
-        gateway.door.gate.open()
+        gateway.open()
     world.time.advance(RETRY_SECONDS)
     await writer.stable()
     await writer.shipped()

@@ -21,6 +21,7 @@ from pillion_sidecar.stores.messages import (
     CutRequest,
     ReadRequest,
     ReleaseRequest,
+    RemoveRequest,
     Request,
     decode_refusal,
     encode_request,
@@ -92,6 +93,18 @@ async def test_a_copy_is_claimed_continued_cut_and_read(tmp_path: Path) -> None:
     async with opened(JournalGateway(folders)) as gateway:
         assert (await gateway.copy(later)).extents == log_of(100).extents
     assert os.listdir(tmp_path) == ["_"]
+
+
+async def test_segments_that_are_not_needed_are_removed(gateway: JournalGateway) -> None:
+    log = log_of(100)
+    log.begin(2, created=2.0)
+    log.write(50)
+    await gateway.copy(CLAIM)
+    await gateway.copy(append_of(log))
+    await gateway.copy(append_of(log, log_of(100).end))
+    remove = RemoveRequest(number=1, claimant="pod", first=2, through=log.end)
+    assert (await gateway.copy(remove)).extents == log.extents[1:]
+    assert gateway.recorded.folders["_"].files[SESSION].names() == [segment_name(2), "epochs.json"]
 
 
 async def test_each_refusal_has_a_status_and_its_name(gateway: JournalGateway) -> None:
@@ -203,7 +216,7 @@ async def test_another_account_of_the_namespace_gets_at_no_copy_of_its_neighbour
             assert (status, type(error)) == (403, ForbiddenError)
             assert str(error) == "the session is of spark, which claimed it first"
         await gateway.copy(CLAIM, namespace="team")
-        assert gateway.stores.requests == {
+        assert +gateway.stores.requests == {
             ("claim", "ok"): 2,
             ("claim", "forbidden"): 1,
             ("read", "forbidden"): 1,

@@ -250,10 +250,10 @@ def test_the_copies_of_a_hundred_namespaces_have_samples_of_their_own(fake_time:
     assert value("pillion_journal_copy_bytes_limit") == 5000
     assert value("pillion_journal_copy_sessions_limit") == 70
     for namespace, size, sessions in (("n099", 10, 99), ("n100", None, None), ("other", 30, 303)):
-        assert value("pillion_journal_copy_bytes", namespace=namespace) == size
-        assert value("pillion_journal_copy_sessions", namespace=namespace) == sessions
+        assert value("pillion_journal_copy_bytes", writer_namespace=namespace) == size
+        assert value("pillion_journal_copy_sessions", writer_namespace=namespace) == sessions
     for namespace, dropped in (("n002", 1), ("n003", 0)):
-        assert value("pillion_journal_copies_dropped_total", namespace=namespace) == dropped
+        assert value("pillion_journal_copies_dropped_total", writer_namespace=namespace) == dropped
 
 
 @dataclass
