@@ -14,11 +14,7 @@ from aiohttp import web
 from pillion_cim.schema import load_schema
 from pillion_sidecar.auth.acceptor import MOST_CONNECTIONS, ConnectionAcceptor
 from pillion_sidecar.clock import Clock, LoopTimers, Slices, SystemClock, Timers
-from pillion_sidecar.config.durability import (
-    LEAST_DUPLICATE_WINDOW,
-    assumed_acknowledgement,
-    duplicate_window,
-)
+from pillion_sidecar.config.durability import LEAST_DUPLICATE_WINDOW, duplicate_window
 from pillion_sidecar.config.loader import FolderWatcher
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration
@@ -68,7 +64,7 @@ from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.revisions import Refusals, Revisions
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Settings
-from pillion_sidecar.supervision import LoopSupervisor
+from pillion_sidecar.supervision import LoopSupervisor, goes_on
 from pillion_sidecar.telemetry.administration import (
     Administration,
     AdministrationRoutes,
@@ -190,7 +186,7 @@ class Deliverer:
         )
         self._history = History(clock=self._clock, timers=self._timers)
         self._folder = JournalFolder(
-            self._settings.journal,
+            self._settings,
             clock=self._clock,
             timers=self._timers,
             identities=self._memory,
@@ -270,11 +266,13 @@ class Deliverer:
         """
         with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
             try:
-                await self._load_first()
+                loading = asyncio.create_task(self._load_first())
+                if not await goes_on(loading, stop=stop, slow=self._folder.waits):
+                    return
                 await self._listen()
                 async with asyncio.TaskGroup() as tasks:
                     supervising = tasks.create_task(supervisor.failure())
-                    watching = tasks.create_task(self._follow_changes())
+                    watching = tasks.create_task(self._follow_changes(loading))
                     following = tasks.create_task(self._access.follow())
                     replaying = tasks.create_task(self._work.replays.run())
                     await stop.wait()
@@ -287,8 +285,7 @@ class Deliverer:
                 raise StartFailed(str(error)) from error
             finally:
                 await self._close()
-            # The last write may fail.
-            supervisor.check()
+            supervisor.check()  # The last write may fail.
 
     async def _load_first(self) -> None:
         if self._settings.plugins:
@@ -315,12 +312,16 @@ class Deliverer:
             window = duplicate_window(configuration, durability)
             # Before the journal is opened, which restores identities.
             self._configure_memory(service, window)
+            self._handlers = self._registry(service.name)
             try:
-                self._recovered = await self._folder.open(service, identity_seconds=window)
+                self._recovered = await self._folder.open(
+                    service, identity_seconds=window, connect=self._handlers.stores
+                )
             except JournalError as error:
                 raise StartFailed(str(error)) from error
-            in_memory = MemoryJournal(clock=self._clock), Recovered()
-            self.delivery.open(*(self._recovered or in_memory))
+            self.delivery.open(
+                *(self._recovered or (MemoryJournal(clock=self._clock), Recovered()))
+            )
         self.apply(configuration)
         if configuration.kept_filters:
             # Part of the revision is rejected, which the metric and its alert report like the
@@ -484,10 +485,8 @@ class Deliverer:
             await self._listeners.close()
             self._work.receipts.close()
             self._callbacks.close(are_kept=self._folder.keeps is not None)
-            self._unreached.close()
-            self._held_back.close()
-            self._undeclared.close()
-            self._poster.close()
+            for part in (self._unreached, self._held_back, self._undeclared, self._poster):
+                part.close()
             if self._handlers is not None:
                 self._handlers.close()
             await self._resolver.close()
@@ -502,12 +501,11 @@ class Deliverer:
     def apply(self, configuration: Configuration) -> None:
         """Activate a revision. Raises TooManyDestinations, and changes nothing, if it has too
         many."""
-        service = configuration.service
-        durability = self._folder.durability
+        service, durability = configuration.service, self._folder.durability
         self._folder.warn_of_change(service)
         self._history.configure(service.history, size=history_bytes(service))
         self._router = router = self._revisions.router(configuration)
-        if self._configuration is None or self._configuration.service.name != service.name:
+        if self._configuration is not None and self._configuration.service.name != service.name:
             self._handlers = self._registry(service.name)
         self.delivery.apply(configuration, selections=router.selections)
         self._work.replays.configure(configuration.replays, selects=router.selects)
@@ -516,8 +514,8 @@ class Deliverer:
         self._groups.configure(window_seconds=window)
         self._resume_earlier_run()
         self._context.routes = router
-        self._context.acknowledgement = assumed_acknowledgement(service, durability)
-        self._context.durability = durability
+        self._context.acknowledgement = self._folder.acknowledgement(service)
+        self._context.durability, self._context.stable = durability, self._folder.stable
         self._context.callbacks = service.callbacks
         self._context.paces = paced_publishers(
             service.publisher_rate_limit, before=self._context.paces
@@ -578,7 +576,8 @@ class Deliverer:
             slices=self._slices,
         )
 
-    async def _follow_changes(self) -> None:
+    async def _follow_changes(self, loading: asyncio.Task[None]) -> None:
+        await loading
         watcher = FolderWatcher(
             self._settings.resources, load=self._revisions.load, timers=self._timers
         )

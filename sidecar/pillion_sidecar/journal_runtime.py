@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.durability import assumed_durability
+from pillion_sidecar.config.durability import assumed_acknowledgement, assumed_durability
 from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.schema.service import Durability, IndicationService
+from pillion_sidecar.config.schema.service import Acknowledgement, Durability, IndicationService
 from pillion_sidecar.delivery import events
 from pillion_sidecar.fields import amount
 from pillion_sidecar.history.files import HistoryFiles
@@ -22,10 +22,14 @@ from pillion_sidecar.journal.limits import MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import IdentitySink, Recovered
 from pillion_sidecar.journal.workers import ThreadWorker
 from pillion_sidecar.reliability.message_groups import Groups
+from pillion_sidecar.settings import Settings
 from pillion_sidecar.supervision import PartFailed
 
 if TYPE_CHECKING:
     from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, JournalStatistics
+
+    # It imports what only a journal with stores needs.
+    from pillion_sidecar.stores_runtime import Connect, JournalStores
 
 logger = logging.getLogger("pillion.journal")
 
@@ -36,6 +40,8 @@ DEFAULT_BYTES = 1 << 30
 #: Fraction of the volume for the history, and its bytes if the volume's size is unknown.
 HISTORY_SHARE = 0.1
 DEFAULT_HISTORY_BYTES = 128 << 20
+#: Seconds after which the deliverer listens although its stores have not answered.
+SLOW_SECONDS = 1.0
 
 
 def _give_back_memory() -> None:
@@ -54,7 +60,7 @@ class JournalFailed(PartFailed): ...
 class JournalFolder:
     def __init__(
         self,
-        folder: Path | None,
+        settings: Settings,
         *,
         clock: Clock,
         timers: Timers,
@@ -62,8 +68,9 @@ class JournalFolder:
         history: History,
         observer: "CommitObserver | None" = None,
     ) -> None:
-        """``folder``: None without one. ``history`` gets files in the folder once it is opened."""
-        self._folder = folder
+        """``history`` gets files in the folder once it is opened."""
+        self._folder = settings.journal
+        self._session_name, self._has_gateways = settings.session, settings.gateway is not None
         self._clock = clock
         self._timers = timers
         self._identities = identities
@@ -72,16 +79,24 @@ class JournalFolder:
         self._lock: FolderLock | None = None
         self._workers: list[ThreadWorker] = []
         self._journal: DiskJournal | None = None
+        self._stores: JournalStores | None = None
+        #: Set once the start waits for the stores of the journal.
+        self.waits = asyncio.Event()
         #: Whether durability and folder are decided.
         self.opened = False
         self.durability = Durability.MEMORY
 
     async def open(
-        self, service: IndicationService, *, identity_seconds: float
+        self,
+        service: IndicationService,
+        *,
+        identity_seconds: float,
+        connect: "Connect | None" = None,
     ) -> "tuple[DiskJournal, Recovered] | None":
         """Lock, repair and recover the folder; None for durability ``Memory``.
 
-        ``identity_seconds``: memory of an identity without ``expires``.
+        ``identity_seconds``: memory of an identity without ``expires``. ``connect``: how to reach
+        the stores of the service, which have what the folder may lack; the start waits for them.
 
         Raises ConfigurationError: the service needs what the deliverer does not have.
         JournalError: the folder cannot be used.
@@ -94,14 +109,18 @@ class JournalFolder:
             self.opened = True
             return None
         settings = journal_settings(service, durability, identity_seconds=identity_seconds)
-        journal, recovered = await self._open(self._folder, settings, service)
+        journal, recovered = await self._open(self._folder, settings, service, connect)
         self._journal = journal
         _tell_what_is_lost(recovered)
         self.opened, self.durability = True, durability
         return journal, recovered
 
     async def _open(
-        self, folder: Path, settings: JournalSettings, service: IndicationService
+        self,
+        folder: Path,
+        settings: JournalSettings,
+        service: IndicationService,
+        connect: "Connect | None",
     ) -> "tuple[DiskJournal, Recovered]":
         # Late: a deliverer without a journal has no use for it.
         from pillion_sidecar.journal.disk import open_journal
@@ -113,9 +132,16 @@ class JournalFolder:
             for name in ("journal-commit", "journal-read")
         )
         self._workers = [committing, reading]
+        files = SystemFiles(folder)
+        stores = self._stores = self._stores_of(service, connect)
+        journal_id, lacks_end = None, False
+        if stores is not None:
+            slow = self._timers.call_later(SLOW_SECONDS, self.waits.set)
+            journal_id, lacks_end = await stores.claim(files)
+            slow.cancel()
         opened = await asyncio.to_thread(
             open_journal,
-            SystemFiles(folder),
+            files,
             clock=self._clock,
             worker=committing,
             reader=reading,
@@ -124,9 +150,13 @@ class JournalFolder:
             settings=settings,
             identities=self._identities,
             observer=self._observer,
+            journal_id=journal_id,
             outcomes=self._history,
+            lacks_end=lacks_end,
         )
         journal, recovered = opened
+        if stores is not None:
+            await stores.follow(journal, files, worker=reading)
         await self._keep_history(
             folder,
             service,
@@ -135,6 +165,34 @@ class JournalFolder:
             is_pending=pending_in(recovered, journal_id=journal.id),
         )
         return opened
+
+    def _stores_of(
+        self, service: IndicationService, connect: "Connect | None"
+    ) -> "JournalStores | None":
+        """Raises ConfigurationError."""
+        if service.stores is None or connect is None:
+            return None
+        # Late: a journal without stores has no use for it.
+        from pillion_sidecar.stores_runtime import JournalStores, check_access
+
+        check_access(service.stores, service=service.name, has_gateways=self._has_gateways)
+        return JournalStores(
+            service.stores,
+            service=service.name,
+            session_name=self._session_name,
+            connect=connect,
+            timers=self._timers,
+        )
+
+    @property
+    def stable(self) -> Callable[[Callable[[], None]], None] | None:
+        """Calls back once all that the journal has taken is in enough stores; None without any."""
+        return None if self._stores is None else self._stores.stable
+
+    def acknowledgement(self, service: IndicationService) -> Acknowledgement:
+        """Return the default level, as far as it can be given."""
+        has_stores = self._stores is not None
+        return assumed_acknowledgement(service, self.durability, has_stores=has_stores)
 
     async def _keep_history_alone(self, folder: Path, service: IndicationService) -> None:
         if not await asyncio.to_thread(folder.is_dir):
@@ -200,6 +258,8 @@ class JournalFolder:
     def close(self) -> None:
         """Commit, and unlock the folder. Idempotent."""
         journal, self._journal = self._journal, None
+        if self._stores is not None:
+            self._stores.close()
         workers, self._workers = self._workers, []
         lock, self._lock = self._lock, None
         try:

@@ -51,6 +51,8 @@ class Settings:
     resources: Path
     #: The folder of the journal; None: nothing is kept on disk.
     journal: Path | None = None
+    #: Finds the journal at its stores when its folder is lost; None: only the folder knows it.
+    session: str | None = None
     #: The IndicationService to run as; None: the only one in the folder.
     service: str | None = None
     intake: Address = _INTAKE

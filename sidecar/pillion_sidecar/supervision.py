@@ -92,3 +92,23 @@ def _came_through(traceback: TracebackType | None, packages: tuple[str, ...]) ->
     return any(
         frame.f_globals.get("__name__", "").startswith(packages) for frame, _ in walk_tb(traceback)
     )
+
+
+async def goes_on(
+    loading: "asyncio.Task[Any]", *, stop: asyncio.Event, slow: asyncio.Event
+) -> bool:
+    """Wait until ``loading`` has ended or is ``slow``; then it continues. Return False once
+    ``stop`` is set, with ``loading`` cancelled. Raises what ``loading`` raises."""
+    events = [asyncio.create_task(one.wait()) for one in (stop, slow)]
+    try:
+        await asyncio.wait((loading, *events), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in events:
+            one.cancel()
+    if loading.done():
+        loading.result()
+    elif stop.is_set():
+        loading.cancel()
+        await asyncio.wait((loading,))
+        return False
+    return True

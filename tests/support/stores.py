@@ -228,6 +228,7 @@ class Writer:
     membership: Membership = MEMBERSHIP
     limits: ShippingLimits = field(default_factory=ShippingLimits)
     answers: dict[str, Copy] | None = None
+    flight_size: int | None = None
     time: FakeTime = field(default_factory=FakeTime)
     stable: list[int] = field(default_factory=list)
     fenced: list[FencedError] = field(default_factory=list)
@@ -248,6 +249,7 @@ class Writer:
             timers=self.time,
             fenced=self.fenced.append,
             limits=self.limits,
+            flight_size=self.flight_size,
         )
 
     def begin(self, number: int) -> None:

@@ -24,6 +24,7 @@ from pillion_sidecar.journal_runtime import (
     journal_settings,
     wanted_durability,
 )
+from pillion_sidecar.settings import Settings
 from support.journal_owner import Owner as PlainOwner
 from support.outcomes import identifiers, outcome
 
@@ -103,7 +104,7 @@ class Opened:
         self.owner = PlainOwner()
         self.history = History(clock=SystemClock(), timers=self.timers)
         self.folder = JournalFolder(
-            folder,
+            Settings(resources=Path("resources"), journal=folder),
             clock=SystemClock(),
             timers=self.timers,
             identities=self.owner,

@@ -10,7 +10,7 @@ import pytest
 from pillion_sidecar.clock import LoopTimers
 from pillion_sidecar.delivery.dispatcher import Dispatcher
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.supervision import LoopSupervisor, PartFailed, first
+from pillion_sidecar.supervision import LoopSupervisor, PartFailed, first, goes_on
 from pillion_sidecar.testing import FakeTime
 
 
@@ -147,3 +147,32 @@ async def test_what_a_part_tells_of_its_failure_is_logged_in_one_line_without_a_
     assert record.getMessage() == (
         "the deliverer stops, since a part of it failed: the disk failed; see to it"
     )
+
+
+async def test_a_start_goes_on_once_it_has_loaded_or_is_slow() -> None:
+    stop, slow, loaded = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def load() -> None:
+        await loaded.wait()
+
+    loading = asyncio.create_task(load())
+    slow.set()
+    assert await goes_on(loading, stop=stop, slow=slow)
+    assert not loading.done()
+    loaded.set()
+    assert await goes_on(loading, stop=stop, slow=asyncio.Event())
+    assert loading.done()
+
+
+async def test_a_start_that_is_stopped_ends_and_one_that_fails_raises() -> None:
+    stop, slow = asyncio.Event(), asyncio.Event()
+    loading = asyncio.create_task(asyncio.Event().wait())
+    stop.set()
+    assert not await goes_on(loading, stop=stop, slow=slow)
+    assert loading.cancelled()
+
+    async def fail() -> None:
+        raise PartFailed("no store")
+
+    with pytest.raises(PartFailed):
+        await goes_on(asyncio.create_task(fail()), stop=asyncio.Event(), slow=slow)

@@ -78,11 +78,16 @@ def highest_acknowledgement(durability: Durability) -> Acknowledgement:
     return Acknowledgement.DURABLE if durability is Durability.DISK else Acknowledgement.ACCEPTED
 
 
-def assumed_acknowledgement(service: IndicationService, durability: Durability) -> Acknowledgement:
-    """Return the default level; lower than the service asks for where there is no journal."""
+def assumed_acknowledgement(
+    service: IndicationService, durability: Durability, *, has_stores: bool = False
+) -> Acknowledgement:
+    """Return the default level; lower than the service asks for where there is no journal, or no
+    store of it."""
     highest = highest_acknowledgement(durability)
     asked = service.acknowledgement
-    return highest if asked in (None, Acknowledgement.DURABLE) else asked
+    if asked is Acknowledgement.STABLE and has_stores:
+        return asked
+    return asked if asked in (Acknowledgement.ACCEPTED, Acknowledgement.DELIVERED) else highest
 
 
 def queue_capacity(destination: ListenerDestination, durability: Durability) -> int:

@@ -1,9 +1,10 @@
 """Creates a destination's handler (S0.13)."""
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Slices, Timers
@@ -27,6 +28,9 @@ from pillion_sidecar.handlers.transport.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.transport.sender import IDLE_SECONDS, SharedParts
 from pillion_sidecar.protocols import PROTOCOLS, Protocol
 from pillion_sidecar.settings import GatewayEndpoint, PluginEndpoint
+
+if TYPE_CHECKING:
+    from pillion_sidecar.handlers.journals import HTTPStores
 
 
 class HandlerRegistry:
@@ -108,6 +112,11 @@ class HandlerRegistry:
         """Post to a gateway; ``timeout``: seconds of an answer."""
         assert self._gateways is not None
         return self._gateways.post_history(service, timeout=timeout)
+
+    def stores(self, services: Sequence[str], *, session: str, timeout: float) -> "HTTPStores":
+        """See ``Gateways.stores``."""
+        assert self._gateways is not None
+        return self._gateways.stores(services, session=session, timeout=timeout)
 
     def close(self) -> None:
         """End what the handlers share. They are closed before."""

@@ -133,18 +133,23 @@ def open_journal(
     observer: CommitObserver | None = None,
     journal_id: bytes | None = None,
     outcomes: OutcomeStore | None = None,
+    lacks_end: bool = False,
 ) -> tuple["DiskJournal", Recovered]:
     """Recover the folder, whose lock the caller holds. Blocks; may be called in any thread, since
     nothing of the event loop is used before ``attach``.
 
     ``worker`` commits, ``reader`` reads; the caller closes both after the journal. ``journal_id``:
     16 bytes for a new journal, random by default. ``outcomes`` writes the outcomes before each
-    are submitted to ``worker``.
+    are submitted to ``worker``. ``lacks_end``: see :func:`recover`.
 
     Raises JournalError: the folder cannot be used as it is.
     """
     recovery = recover(
-        files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)
+        files,
+        clock=clock,
+        identities=identities,
+        new_journal_id=journal_id or token_bytes(16),
+        lacks_end=lacks_end,
     )
     marks = MarksFile(files, journal_id=recovery.journal_id, oldest=recovery.oldest)
     writer = SegmentWriter(files, marks)

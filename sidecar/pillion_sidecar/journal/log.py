@@ -200,6 +200,7 @@ class Log:
             and not self.room.is_full
             and self.end - self._start + size <= MAXIMUM_WAITING
             and self.live + size <= self._bound
+            and (self.follower is None or self.follower.refusal() is None)
         )
 
     def refusal(self, size: int) -> str | None:
@@ -214,7 +215,7 @@ class Log:
             return f"the journal's disk is slow: {self.waiting // MIB} MiB wait to be written"
         if self.live + size > self._bound:
             return f"the journal is full: {self.live} bytes are pending, and {self._bound} may be"
-        return None
+        return None if self.follower is None else self.follower.refusal()
 
     # ------------------------------------------------------------------ what is written
 

@@ -131,6 +131,9 @@ class LogFollower(Protocol):
     def on_disk(self, position: int) -> None:
         """All before ``position`` is on disk."""
 
+    def refusal(self) -> str | None:
+        """Return why nothing new is to be accepted now."""
+
 
 class Journal(Protocol):
     """Keeps accepted indications until they are settled (S3.1)."""

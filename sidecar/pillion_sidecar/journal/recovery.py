@@ -66,6 +66,9 @@ _SEGMENT_SIZE = 64 << 20
 logger = logging.getLogger("pillion.journal")
 #: Difference between the clock and the last record at which a start warns.
 CLOCK_WARNING_SECONDS = 86_400.0
+#: Added to the counters that others have seen, if the folder lacks what they were used for: more
+#: than one run uses.
+_UNKNOWN = 1 << 40
 _LOSSES = (FindingKind.DAMAGED, FindingKind.MISSING, FindingKind.TORN)
 
 
@@ -402,11 +405,17 @@ class Recovery:
 
 
 def recover(
-    files: Files, *, clock: Clock, identities: IdentitySink, new_journal_id: bytes
+    files: Files,
+    *,
+    clock: Clock,
+    identities: IdentitySink,
+    new_journal_id: bytes,
+    lacks_end: bool = False,
 ) -> Recovery:
     """Repair the folder, whose lock the caller holds, and return its content.
 
-    ``new_journal_id``: 16 random bytes, for a new journal.
+    ``new_journal_id``: 16 random bytes, for a new journal. ``lacks_end``: the folder lacks the end
+    of what the run before has written, such as one that is restored from a copy.
 
     Raises JournalError: a newer version, files of several journals, or a failing disk.
     """
@@ -428,7 +437,8 @@ def recover(
             SegmentState(number=one.number, size=one.size, live=live, overhead=one.overhead)
         )
     rebuild.finish()
-    return _result(opening, rebuild, segments, now=offset + clock.monotonic())
+    now = offset + clock.monotonic()
+    return _result(opening, rebuild, segments, now=now, lacks_end=lacks_end)
 
 
 def _warn_of_clock(now: float, last: float) -> None:
@@ -464,9 +474,15 @@ def _restore(stored: StoredIdentity, sink: IdentitySink, *, offset: float) -> No
 
 
 def _result(
-    opening: FolderScan, rebuild: Rebuild, segments: list[SegmentState], *, now: float
+    opening: FolderScan,
+    rebuild: Rebuild,
+    segments: list[SegmentState],
+    *,
+    now: float,
+    lacks_end: bool,
 ) -> Recovery:
     account = opening.account
+    unknown = _UNKNOWN if lacks_end else 0
     newest = segments[-1].number if segments else 0
     lost_records = any(finding.kind in _LOSSES for finding in opening.findings)
     # Never reuse an epoch of a lost record; each took a record.
@@ -481,8 +497,8 @@ def _result(
         held=rebuild.held,
         groups=account.groups,
         members=rebuild.members,
-        next_epoch=next_epoch,
-        damaged=lost_records or account.mended_until > newest or bool(rebuild.lost),
+        next_epoch=next_epoch + unknown,
+        damaged=lost_records or account.mended_until > newest or bool(rebuild.lost) or lacks_end,
         lost=rebuild.lost,
     )
     _log(opening.findings)
@@ -490,7 +506,7 @@ def _result(
         recovered=recovered,
         journal_id=opening.id,
         offset=rebuild.offset,
-        next_id=account.last_id + 1,
+        next_id=account.last_id + 1 + unknown,
         next_segment=opening.next_segment,
         next_commit=account.last_commit + 1,
         next_destination=max([-1, *account.destinations, *rebuild.queues, *account.next_number])

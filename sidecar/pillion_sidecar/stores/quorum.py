@@ -9,24 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pillion_sidecar.config.schema.stores import Between, Within
 from pillion_sidecar.stores.copies import Copy
-
-
-class Within(StrEnum):
-    """How many stores of a group make a position stable in the group."""
-
-    QUORUM = "Quorum"
-    ALL = "All"
-
-
-class Between(StrEnum):
-    """How many groups make a position stable."""
-
-    ANY = "Any"
-    MAJORITY = "Majority"
-    ALL = "All"
-    #: All groups of which enough stores respond, and at least one.
-    ALL_ACTIVE = "AllActive"
 
 
 class Consensus(StrEnum):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Timer, Timers
-from pillion_sidecar.journal.segments import position_of
+from pillion_sidecar.journal.segments import position_of, segment_of
 from pillion_sidecar.stores.copies import (
     Copy,
     Cut,
@@ -97,10 +97,12 @@ class Shipper:
         timers: Timers,
         fenced: Callable[[FencedError], None],
         limits: ShippingLimits = ShippingLimits(),
+        flight_size: int | None = None,
     ) -> None:
         """``log`` is what the claim of ``epoch`` goes on from, ``answers`` the copies that it was
         told of. ``fenced`` is called once, when nothing can become stable since other writers have
-        claimed the session; the shipper is closed then."""
+        claimed the session; the shipper is closed then. ``flight_size``: bytes that may be in too
+        few stores; None: no limit."""
         self._epoch = epoch
         self._membership = membership
         self._log = list(log)
@@ -108,6 +110,7 @@ class Shipper:
         self._transport, self._reader, self._timers = transport, reader, timers
         self._fenced = fenced
         self._limits = limits
+        self._flight_size = flight_size
         self._tail = Tail(maximum=limits.tail_bytes)
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed = False
@@ -141,6 +144,34 @@ class Shipper:
     def on_disk(self, position: int) -> None:
         """The reader can read what is before ``position``."""
         self._tail.on_disk(position)
+
+    @property
+    def unstable(self) -> int:
+        """Bytes that this writer has added and that are in too few stores."""
+        size = 0
+        begin, offset = segment_of(max(self.stable, self._base))
+        for extent in reversed(self._log):
+            if extent.number <= begin:
+                return size + (max(0, extent.size - offset) if extent.number == begin else 0)
+            size += extent.size
+        return size
+
+    def refusal(self) -> str | None:
+        """Return why nothing new is to be accepted now."""
+        if self._flight_size is None:
+            return None
+        unstable = self.unstable
+        if unstable <= self._flight_size:
+            return None
+        stores = "; ".join(self._told(name) for name in self.missed or self.behind)
+        return (
+            f"{unstable} bytes of the journal are in too few stores, and {self._flight_size} may"
+            f" be: waiting for {stores}"
+        )
+
+    def _told(self, name: str) -> str:
+        problem = self._members[name].problem
+        return name if problem is None else f"{name} ({problem})"
 
     def start(self) -> None:
         """Ask the stores for what they need; later calls follow by themselves."""

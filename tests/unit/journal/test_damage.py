@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from pillion_sidecar.delivery.table import SKIPPED_EPOCHS
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.files import (
     File,
@@ -365,6 +366,25 @@ def _check_left(
 
 def _start(files: RecordingFiles) -> Recovery:
     return recover(files, clock=FakeTime(), identities=Identities(), new_journal_id=b"n" * 16)
+
+
+def test_a_folder_that_lacks_its_end_goes_on_with_counters_beyond_any_that_were_used(
+    files: MemoryFiles, hand: Hand
+) -> None:
+    three(hand)
+    known = open_again(files)
+    found = recover(
+        files,
+        clock=FakeTime(),
+        identities=Identities(),
+        new_journal_id=b"n" * 16,
+        lacks_end=True,
+    )
+    assert not known.recovered.damaged
+    assert found.recovered.damaged
+    assert found.recovered.next_epoch > known.recovered.next_epoch + 256 * SKIPPED_EPOCHS - 1
+    assert found.next_id > known.next_id + (1 << 32)
+    assert columns(found) == columns(known)
 
 
 def test_a_folder_on_a_disk_is_mended_as_one_in_memory(

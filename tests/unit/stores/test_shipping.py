@@ -270,6 +270,42 @@ def test_the_stores_that_are_missed_are_named(writer: Writer) -> None:
     assert writer.shipper.missed == ()
 
 
+def test_what_may_be_in_too_few_stores_is_bounded_and_they_are_named() -> None:
+    old = Writer()
+    old.begin(1)
+    old.write(5000)
+    # A folder that no store has a copy of yet is not counted.
+    writer = Writer(epoch=TWO, log=old.log, answers={}, flight_size=400)
+    writer.shipper.start()
+    assert (writer.shipper.unstable, writer.shipper.refusal()) == (0, None)
+    writer.begin(2)
+    writer.write(100)
+    writer.begin(3)
+    writer.write(100)
+    before = writer.shipper.unstable
+    assert before == sum(len(writer.log.segments[number]) for number in (2, 3))
+    assert writer.shipper.refusal() is None
+    writer.write(100)
+    writer.stores.fail("a")
+    writer.stores.fail("c")
+    writer.stores.answer("b")
+    refusal = writer.shipper.refusal()
+    assert refusal is not None
+    assert refusal.startswith(f"{writer.shipper.unstable} bytes of the journal are in too few")
+    assert refusal.endswith("400 may be: waiting for a (a is away); c (c is away)")
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    while writer.reader.waiting:
+        writer.reader.run()
+        writer.stores.run()
+    assert (writer.shipper.unstable, writer.shipper.refusal()) == (0, None)
+    # Nobody is missing: all are slow.
+    writer.write(500)
+    refusal = writer.shipper.refusal()
+    assert refusal is not None
+    assert refusal.endswith("waiting for a; b; c")
+
+
 def test_a_group_that_fails_is_not_waited_for_where_all_active_count() -> None:
     groups = (StoreGroup(name="g", members=("a",)), StoreGroup(name="h", members=("b",)))
     writer = Writer(

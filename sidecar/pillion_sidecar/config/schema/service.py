@@ -28,6 +28,7 @@ from pillion_sidecar.config.schema.response_policy import (
     ResponseRule,
 )
 from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
+from pillion_sidecar.config.schema.stores import StoresPolicy
 from pillion_sidecar.config.schema.urls import PREFIX
 from pillion_sidecar.fields import (
     Column,
@@ -357,6 +358,8 @@ class IndicationService:
         "sidecars present the tokens of their pods, so a list must also contain "
         "their service accounts. Only with mode Gateway.",
     )
+    #: Keep copies of the journal; None: it is on the deliverer's volume alone.
+    stores: StoresPolicy | None = None
     #: ``deliverer.storage.sizeLimit`` in bytes; None: not set.
     storage_bytes: int | None = None
 

@@ -1,0 +1,225 @@
+"""The journal's stores at run time: the claim at a start, shipping, and the end of the run when
+another deliverer has claimed the session."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from secrets import token_hex
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from pillion_sidecar.clock import Timers
+from pillion_sidecar.config.problems import ConfigurationError, Problem
+from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, WithoutQuorum
+from pillion_sidecar.journal.files import Files, FolderError, JournalError, folder_error
+from pillion_sidecar.journal.ports import Worker
+from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
+from pillion_sidecar.stores.copies import FencedError, StoreError
+from pillion_sidecar.stores.quorum import Membership, StoreGroup
+from pillion_sidecar.stores.reading import FolderReader
+from pillion_sidecar.stores.shipping import Shipper, Transport
+from pillion_sidecar.stores.store import StoredCopy
+from pillion_sidecar.supervision import PartFailed
+
+if TYPE_CHECKING:
+    from pillion_sidecar.journal.disk import DiskJournal
+
+logger = logging.getLogger("pillion.stores")
+
+#: Seconds in which a store answers.
+ANSWER_SECONDS = 10.0
+
+
+class SessionClaimed(PartFailed): ...
+
+
+class ClosableTransport(Transport, Protocol):
+    def close(self) -> None: ...
+
+
+class Connect(Protocol):
+    def __call__(
+        self, stores: Sequence[str], /, *, session: str, timeout: float
+    ) -> ClosableTransport: ...
+
+
+def membership_of(policy: StoresPolicy) -> Membership:
+    """Raises ValueError."""
+    return Membership(
+        groups=tuple(
+            StoreGroup(
+                name=group.name, members=_names(group.members), backups=_names(group.backups)
+            )
+            for group in policy.groups
+        ),
+        within=policy.within,
+        between=policy.between,
+    )
+
+
+def _names(members: Sequence[StoreMember]) -> tuple[str, ...]:
+    return tuple(member.gateway for member in members)
+
+
+def session_id(service: str, name: str) -> str:
+    """Return the id of the journal of a session with a given name."""
+    return sha256(f"pillion session\0{service}\0{name}".encode()).hexdigest()[:32]
+
+
+def check_access(policy: StoresPolicy, *, service: str, has_gateways: bool) -> None:
+    """Raises ConfigurationError: the deliverer does not know how to reach gateways."""
+    if has_gateways:
+        return
+    raise ConfigurationError(
+        [
+            Problem(
+                reason="Invalid",
+                message="needs gateways, and this deliverer was not told how to reach any",
+                remedy="Start it with --gateway URL, or remove stores.",
+                resource=f"IndicationService/{service}",
+                field="spec.stores",
+                value=", ".join(group.name for group in policy.groups),
+            )
+        ]
+    )
+
+
+class JournalStores:
+    """Claims the journal, ships it, and tells what is stable."""
+
+    def __init__(
+        self,
+        policy: StoresPolicy,
+        *,
+        service: str,
+        session_name: str | None,
+        connect: Connect,
+        timers: Timers,
+    ) -> None:
+        """``session_name``: finds the journal again when its folder is lost. ``connect`` gets the
+        stores and the session."""
+        self._membership = membership_of(policy)
+        self._policy = policy
+        self._service, self._session_name = service, session_name
+        self._connect = connect
+        self._timers = timers
+        self._transport: ClosableTransport | None = None
+        self._journal: DiskJournal | None = None
+        self._shipper: Shipper | None = None
+        self._claimed: Claimed | None = None
+        self._told: object = None
+        self._session = ""
+
+    async def claim(self, files: Files) -> tuple[bytes, bool]:
+        """Make the folder the latest copy; wait for the stores that are needed. Return the
+        journal's id, and whether the folder lacked the end of what the run before had written.
+
+        Raises JournalError.
+        """
+        try:
+            found = await asyncio.to_thread(session_of, files)
+            self._session = session = self._session_of(found)
+            self._transport = self._connect(
+                self._membership.stores, session=session, timeout=ANSWER_SECONDS
+            )
+            self._claimed = claimed = await claim_folder(
+                files,
+                session=session,
+                claimant=f"{socket.gethostname()}-{token_hex(4)}",
+                membership=self._membership,
+                transport=self._transport,
+                timers=self._timers,
+                waiting=self._wait,
+            )
+        except StoreError as error:
+            raise JournalError(f"journal folder: {error}") from error
+        except OSError as error:
+            raise folder_error("", error) from error
+        _tell_claim(session, claimed)
+        return bytes.fromhex(session), claimed.lacked
+
+    def _session_of(self, found: str | None) -> str:
+        if self._session_name is None:
+            return found or token_hex(16)
+        given = session_id(self._service, self._session_name)
+        if found is not None and found != given:
+            raise FolderError(
+                f"the journal's folder has session {found}, and --session {self._session_name} is"
+                f" session {given}; leave --session out, or name another folder"
+            )
+        return given
+
+    def _wait(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
+        told = (tuple(missed), tuple(problems.items()))
+        if told == self._told:
+            return
+        self._told = told
+        logger.warning(
+            "the start waits for stores of the journal: %s",
+            "; ".join(f"{name} ({problems.get(name, 'no answer yet')})" for name in missed),
+            extra={"event": "stores-awaited", "stores": list(missed)},
+        )
+
+    async def follow(self, journal: "DiskJournal", files: Files, *, worker: Worker) -> None:
+        """Ship the journal from now on; before ``attach``. ``worker``: the one that reads."""
+        assert self._claimed is not None
+        assert self._transport is not None
+        claimed, self._claimed = self._claimed, None
+        # As it is after its repair.
+        log = await asyncio.to_thread(lambda: StoredCopy(self._session, files).copy.extents)
+        continues = self._policy.without_quorum is WithoutQuorum.CONTINUE
+        self._journal = journal
+        self._shipper = Shipper(
+            epoch=claimed.epoch,
+            membership=self._membership,
+            log=log,
+            answers=claimed.answers,
+            transport=self._transport,
+            reader=FolderReader(files, worker=worker),
+            timers=self._timers,
+            fenced=self._fenced,
+            flight_size=None if continues else self._policy.flight_size,
+        )
+        journal.follow(self._shipper)
+        self._shipper.start()
+
+    def stable(self, done: Callable[[], None]) -> None:
+        """Call ``done`` once all that the journal has taken is in enough stores."""
+        journal, shipper = self._journal, self._shipper
+        assert journal is not None
+        assert shipper is not None
+        journal.barrier(lambda: shipper.barrier(journal.written, done))
+
+    def _fenced(self, error: FencedError) -> None:
+        # In a turn of its own: here it would end a connection alone.
+        asyncio.get_running_loop().call_soon(partial(_fail, self._session, error))
+
+    def close(self) -> None:
+        """Ship nothing more. Idempotent."""
+        if self._shipper is not None:
+            self._shipper.close()
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _fail(session: str, error: FencedError) -> NoReturn:
+    raise SessionClaimed(
+        f"session {session} of the journal is another deliverer's now: {error}; what this one"
+        " would deliver, that one delivers"
+    ) from error
+
+
+def _tell_claim(session: str, claimed: Claimed) -> None:
+    logger.info(
+        "the stores of the journal were claimed; the latest copy is that of %s",
+        claimed.source or "the journal's own folder",
+        extra={
+            "event": "session-claimed",
+            "session": session,
+            "epoch": claimed.epoch.number,
+            "stores": sorted(claimed.answers),
+            "restored": claimed.lacked,
+        },
+    )
