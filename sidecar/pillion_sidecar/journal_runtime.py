@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     # It imports what only a journal with stores needs.
     from pillion_sidecar.stores_runtime import Connect, JournalStores
 
+    # It imports what only a journal with stores needs.
+    from pillion_sidecar.stores_runtime import Connect, JournalStores
+
 logger = logging.getLogger("pillion.journal")
 
 #: Fraction of the volume for the journal: a full emptyDir causes an eviction.

@@ -149,7 +149,8 @@ def gateway_access(args: argparse.Namespace) -> GatewayEndpoint | None:
             if getattr(args, name) is not None:
                 raise _wrong(f"--{name.replace('_', '-')} needs --gateway URL")
         return None
-    scheme = _scheme(url.replace(SERVICE, "service"))
+    # As the host or the port.
+    scheme = _scheme(url.replace(SERVICE, "1"))
     if scheme is None:
         raise _wrong(f"--gateway: {url!r} is not a URL such as https://pillion-{SERVICE}.team:8288")
     if scheme == "http" and (args.gateway_ca or args.gateway_token):
@@ -175,11 +176,7 @@ def _wrong(text: str) -> CommandError:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = Options(parser)
     options.file("--resources DIR", "the folder of resource files", required=True)
-    options.file(
-        "--journal DIR",
-        "store accepted indications in this folder until they are delivered; it is created if "
-        "its parent exists [in memory]",
-    )
+    _add_journal(options)
     _add_delivery_folder(options)
     options.value("--service NAME", "IndicationService to run [the only one in the folder]")
     options.value(
@@ -232,6 +229,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_gateway_arguments(options)
     add_logging_arguments(options)
+
+
+def _add_journal(options: Options) -> None:
+    options.file(
+        "--journal DIR",
+        "store accepted indications in this folder until they are delivered; it is created if "
+        "its parent exists [in memory]",
+    )
+    options.value(
+        "--session NAME",
+        "restore the journal of this name from the stores of its service if the folder is lost; two"
+        " deliverers never share one [the folder's own]",
+    )
 
 
 def _add_delivery_folder(options: Options) -> None:
@@ -360,6 +370,7 @@ def run(args: argparse.Namespace) -> int:
         nameservers=tuple(args.nameserver),
         delivery_folder=args.delivery_folder,
         plugins=plugins(args),
+        session=args.session,
     )
     raise_limit()
     if settings.journal is not None:
@@ -373,7 +384,7 @@ def run(args: argparse.Namespace) -> int:
         print(failure, file=sys.stderr)
         raise CommandError("the deliverer could not start") from failure
     except ExceptionGroup as group:
-        failed = first(group, PartFailed)
+        failed = first(group, StartFailed) or first(group, PartFailed)
         if failed is None:
             raise first(group, OutputError) or group from None
         raise CommandError(str(failed)) from group

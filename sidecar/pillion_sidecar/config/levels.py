@@ -38,6 +38,7 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
             ("proxy",),
             ("publisherRateLimit",),
             ("responsePolicy",),
+            ("stores",),
         ),
         "ListenerDestination": (
             ("circuitBreaker",),

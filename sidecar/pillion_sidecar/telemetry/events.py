@@ -463,6 +463,20 @@ EVENTS: tuple[Event, ...] = (
         ("seconds",),
     ),
     Event(
+        "session-claimed",
+        "INFO",
+        "A start has claimed the journal at its stores, and its folder has the latest copy. "
+        "`restored`: the folder lacked something, so sequence contexts begin again.",
+        ("session", "epoch", "stores", "restored"),
+    ),
+    Event(
+        "stores-awaited",
+        "WARNING",
+        "A start waits for these stores of the journal; intake answers 503 until enough have "
+        "answered. The text has the reason of each.",
+        ("stores",),
+    ),
+    Event(
         "log-lines-left-out",
         "WARNING",
         "Repeated requests are invalid, fail or are aborted. Five equal lines a minute about "

@@ -72,6 +72,7 @@ CONNECTING = {
     "pillion_sidecar.history_runtime",
     "pillion_sidecar.journal_runtime",
     "pillion_sidecar.revisions",
+    "pillion_sidecar.stores_runtime",
 }
 #: They only read what they report on.
 READING = ("pillion_sidecar.telemetry.", "pillion_sidecar.diagnosis.")
@@ -79,6 +80,8 @@ READING = ("pillion_sidecar.telemetry.", "pillion_sidecar.diagnosis.")
 COPYING = "pillion_sidecar.stores."
 LAYOUT = {
     "pillion_sidecar.journal.files",
+    "pillion_sidecar.journal.identities",
+    "pillion_sidecar.journal.marks",
     "pillion_sidecar.journal.records",
     "pillion_sidecar.journal.repair",
     "pillion_sidecar.journal.segments",

@@ -30,7 +30,7 @@ from pillion_sidecar.config.schema.response_policy import (
     ResponseRule,
 )
 from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
-from pillion_sidecar.config.schema.stores import StoresPolicy
+from pillion_sidecar.config.schema.stores import STORES, StoresPolicy
 from pillion_sidecar.config.schema.urls import PREFIX
 from pillion_sidecar.fields import (
     Column,
@@ -283,8 +283,7 @@ class IndicationService:
         description="The state that an indication must reach before its publish request is "
         "answered, unless the request sets one. Accepted: valid, routed and queued. "
         "Durable: also on the deliverer's disk; it needs durability Disk. Delivered: "
-        "every listener has it. Stable needs stores outside the pod, which this "
-        "version does not have.",
+        "every listener has it. Stable: also in enough stores; it needs stores.",
     )
     #: URL prefixes for receipts, as written.
     callbacks: tuple[str, ...] = declared(
@@ -371,7 +370,15 @@ class IndicationService:
         "their service accounts. Only with mode Gateway.",
     )
     #: Keep copies of the journal; None: it is on the deliverer's volume alone.
-    stores: StoresPolicy | None = None
+    stores: StoresPolicy | None = declared(
+        default=None,
+        type=STORES,
+        assumed="none: the journal is on the deliverer's volume alone",
+        description="The gateways that keep copies of the deliverers' journals, so that what was "
+        "accepted is not lost with a volume. Their services set journalCopies. It needs "
+        "durability Disk. A change takes effect at the next start of the deliverer. Only with "
+        "mode Sidecar.",
+    )
     #: ``deliverer.storage.sizeLimit`` in bytes; None: not set.
     storage_bytes: int | None = None
 
@@ -465,11 +472,19 @@ _RULES = (
         remedy="Write Accepted or Delivered, or set durability to Disk.",
     ),
     Rule(
-        cel='!has(self.acknowledgement) || self.acknowledgement != "Stable"',
-        holds=lambda spec: spec.get("acknowledgement") != "Stable",
+        cel='!has(self.acknowledgement) || self.acknowledgement != "Stable" || has(self.stores)',
+        holds=lambda spec: spec.get("acknowledgement") != "Stable" or "stores" in spec,
         field="acknowledgement",
-        message="is Stable, which needs stores outside the pod that this version does not have",
-        remedy="Write Accepted, Durable or Delivered.",
+        message="is Stable without stores",
+        remedy="Write Accepted, Durable or Delivered, or add stores.",
+    ),
+    _only_beside_pods("stores"),
+    Rule(
+        cel='!has(self.stores) || !has(self.durability) || self.durability == "Disk"',
+        holds=lambda spec: "stores" not in spec or spec.get("durability", "Disk") == "Disk",
+        field="stores",
+        message="keeps copies of a journal, while durability is not Disk",
+        remedy="Remove it, or set durability to Disk.",
     ),
 )
 

@@ -1,0 +1,174 @@
+"""A sidecar with three gateways that keep copies of its journal: what was stable arrives although
+its folder is lost, and too few gateways are named (S3.2, S3.3, S3.9)."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError
+
+from pillion_sidecar.stores.messages import ClaimRequest
+from pillion_sidecar.stores.namespaces import SystemNamespaceFolders
+from pillion_sidecar.stores.store import StoreLimits
+from pillion_sidecar.stores_runtime import session_id
+from support.journal_gateway import JournalGateway, opened
+from support.listening import Listening, listening
+from support.resources import JSON, write
+from support.running import alerts, listener, resources
+from support.sidecar import Sidecar, sidecar
+
+LIMITS = StoreLimits(maximum_bytes=256 << 20, maximum_sessions=4)
+GATEWAY = "http://127.0.0.1:{service}"
+SESSION = session_id("default", "one")
+
+
+class World:
+    def __init__(self, folder: Path, listener: Listening) -> None:
+        self.folder = folder
+        self.listener = listener
+        self.journal = folder / "journal"
+        self.gateways: list[JournalGateway] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [str(gateway.door.port) for gateway in self.gateways]
+
+    @asynccontextmanager
+    async def sidecar(self, *options: str, **stores: Any) -> AsyncIterator[Sidecar]:
+        """Run it on the journal while the context lasts; then it is killed."""
+        members = [{"gatewayRef": {"name": name}} for name in self.names]
+        given: JSON = {"groups": [{"name": "all", "members": members}], **stores}
+        folder = self.folder / "resources"
+        folder.mkdir(exist_ok=True)
+        write(folder, *resources(listener("there", self.listener.url), stores=given))
+        arguments = ("--journal", str(self.journal), "--gateway", GATEWAY, *options)
+        async with sidecar(folder, *arguments) as made:
+            yield made
+
+    def lose_the_journal(self) -> None:
+        shutil.rmtree(self.journal)
+
+    def away(self, *at: int) -> None:
+        for one in at:
+            self.gateways[one].door.gate.close("it is away")
+
+    def back(self) -> None:
+        for gateway in self.gateways:
+            gateway.door.gate.open()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        world = World(tmp_path, await stack.enter_async_context(listening()))
+        for at in range(3):
+            folder = tmp_path / f"store-{at}"
+            folder.mkdir()
+            gateway = JournalGateway(SystemNamespaceFolders(folder), limits=LIMITS)
+            world.gateways.append(await stack.enter_async_context(opened(gateway)))
+        yield world
+
+
+async def test_what_was_stable_arrives_although_the_folder_is_gone(world: World) -> None:
+    world.listener.behave(status=503)
+    async with world.sidecar("--session", "one") as made:
+        answer = await made.publish(*alerts(0, 500), query="ack=stable&timeout=60")
+        assert (answer.status, answer.document["stable"]) == (200, True)
+    world.lose_the_journal()
+    world.listener.behave()
+    async with world.sidecar("--session", "one") as made:
+        await world.listener.delivered(500)
+        (claimed,) = made.events("session-claimed")
+        assert (claimed["session"], claimed["restored"]) == (SESSION, True)
+    assert sorted(map(int, world.listener.identifiers)) == list(range(500))
+
+
+async def test_numbers_that_no_copy_has_are_not_used_again(world: World) -> None:
+    """1,000 are delivered that no store has; the folder goes, and 1,000 more arrive."""
+    async with world.sidecar("--session", "one") as made:
+        await made.publish(*alerts(0, 10), query="ack=stable&timeout=60")
+        world.away(0, 1, 2)
+        await made.publish(*alerts(10, 1000), query="ack=durable")
+        await world.listener.delivered(1010)
+    world.lose_the_journal()
+    world.back()
+    async with world.sidecar("--session", "one") as made:
+        await made.publish(*alerts(1010, 1000), query="ack=stable&timeout=60")
+        # What was delivered, and its settlement not stable, is repeated.
+        await world.listener.until(lambda: "2009" in world.listener.identifiers[-1:])
+    assert set(map(int, world.listener.identifiers)) == set(range(2010))
+    contexts = [one.text("SequenceContext") for one in world.listener.arrivals]
+    assert not set(contexts[:1010]) & set(contexts[-1000:])
+
+
+async def test_two_missing_gateways_are_named_and_publishing_resumes(world: World) -> None:
+    names = world.names
+    async with world.sidecar(flightSize="100Ki") as made:
+        world.away(0)
+        answer = await made.publish(*alerts(0, 10), query="ack=stable&timeout=60")
+        assert answer.document["stable"] is True
+        world.away(1)
+        status = 200
+        sent = 10
+        while status == 200:
+            answer = await made.publish(*alerts(sent, 100), query="ack=durable")
+            status = answer.status
+            sent += 100
+        assert status == 429
+        text = str(answer.document)
+        assert [name in text for name in names] == [True, True, False]
+        assert "it is away" in text
+        world.back()
+        while answer.status == 429:
+            answer = await made.publish(*alerts(sent, 1), query="ack=stable&timeout=60")
+        assert answer.document["stable"] is True
+
+
+async def test_without_a_quorum_it_continues_if_it_is_to(world: World) -> None:
+    async with world.sidecar(flightSize="10Ki", withoutQuorum="Continue") as made:
+        world.away(0, 1, 2)
+        answer = await made.publish(*alerts(0, 500), query="ack=durable")
+        assert answer.status == 200
+        await world.listener.delivered(500)
+
+
+async def test_a_start_listens_while_it_waits_for_its_stores(world: World) -> None:
+    world.away(1, 2)
+    async with world.sidecar() as made:
+        await made.logged("stores-awaited")
+        answer = await made.publish(*alerts(0, 1))
+        assert answer.status == 503
+        world.back()
+        await made.logged("session-claimed")
+        while answer.status == 503:
+            answer = await made.publish(*alerts(0, 1), query="ack=durable")
+        assert answer.status == 200
+    # A stop is heeded while it waits.
+    world.away(1, 2)
+    async with world.sidecar() as made:
+        await made.logged("stores-awaited")
+        made.process.terminate()
+        assert await made.ended() == 0
+
+
+async def test_a_second_deliverer_of_the_session_ends_the_first_by_name(world: World) -> None:
+    async with world.sidecar("--session", "one") as made:
+        await made.publish(*alerts(0, 10), query="ack=stable&timeout=60")
+        for gateway in world.gateways:
+            await gateway.copy(ClaimRequest(number=9, claimant="other"), session=SESSION)
+        # It may have ended by its last settlements.
+        with suppress(ClientError):
+            await made.publish(*alerts(10, 1), query="ack=durable")
+        assert await made.ended() == 1
+        assert "other has claimed the session under epoch 9" in "".join(made.said)
+
+
+async def test_a_folder_of_another_session_is_refused(world: World) -> None:
+    async with world.sidecar() as made:
+        await made.publish(*alerts(0, 1), query="ack=stable&timeout=60")
+    async with world.sidecar("--session", "one") as made:
+        assert await made.ended() == 1
+        assert "leave --session out, or name another folder" in "".join(made.said)
