@@ -12,9 +12,12 @@ from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
     CutRequest,
+    IdentitiesRequest,
+    KeepRequest,
     ReadRequest,
     RemoveRequest,
     Request,
+    encode_identities,
 )
 from pillion_sidecar.stores.store import (
     Folders,
@@ -112,4 +115,12 @@ def perform(store: Store, session: str, request: Request) -> Copy | bytes:
         case RemoveRequest():
             return store.remove(session, request.epoch, request.removal)
         case ReadRequest():
-            return store.read(session, request.position, request.size)
+            return store.read(
+                session, request.position, request.size, identities=request.identities
+            )
+        case KeepRequest():
+            return store.keep(
+                session, request.epoch, request.segment, request.data, first=request.first
+            )
+        case IdentitiesRequest():
+            return encode_identities(store.identities(session))
