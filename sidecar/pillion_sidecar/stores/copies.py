@@ -11,9 +11,10 @@ that is left gets a second run of segments beside its own, which replaces it onc
 first stays until its removal is stable: another writer may still go on from there.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from pillion_sidecar.journal.segments import position_of, segment_of
@@ -162,8 +163,9 @@ def common_end(extents: Sequence[Extent], log: Sequence[Extent]) -> int:
     if not extents or not log:
         return 0
     first = max(extents[0].number, log[0].number)
-    end = end_of([one for one in extents if one.number < first])
-    for ours, theirs in zip(_since(extents, first), _since(log, first), strict=False):
+    rest = _since(extents, first)
+    end = end_of(extents[: len(extents) - len(rest)])
+    for ours, theirs in zip(rest, _since(log, first), strict=False):
         if ours[:2] != theirs[:2]:
             break
         end = position_of(ours.number, min(ours.size, theirs.size))
@@ -173,7 +175,8 @@ def common_end(extents: Sequence[Extent], log: Sequence[Extent]) -> int:
 
 
 def _since(extents: Sequence[Extent], first: int) -> tuple[Extent, ...]:
-    return tuple(one for one in extents if one.number >= first)
+    begin = bisect_left(extents, first, key=attrgetter("number"))
+    return tuple(extents[begin:])
 
 
 def next_piece(log: Sequence[Extent], end: int) -> Piece | None:
