@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pillion_sidecar.stores_runtime import Connect, JournalStores
 
     # It imports what only a journal with stores needs.
-    from pillion_sidecar.stores_runtime import Connect, JournalStores
 
 logger = logging.getLogger("pillion.journal")
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pillion_sidecar.journal.identities import identities_name, identities_numbers
 from pillion_sidecar.journal.records import FRAME, Kind, seal
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
@@ -20,6 +21,7 @@ from pillion_sidecar.stores.copies import (
     Epoch,
     Extent,
     FencedError,
+    Keep,
     Piece,
     Removal,
     StoreError,
@@ -73,6 +75,11 @@ class RecordingFolders:
         return self.own
 
 
+def identities_file(number: int, *, session: str = SESSION) -> bytes:
+    header = encode_header(Header(number, bytes.fromhex(session), 1.0))
+    return header + seal(Kind.IDENTITIES, b"%d" % number)
+
+
 @dataclass(slots=True)
 class ShippedLog:
     """The segments of a writer, of records that say nothing."""
@@ -81,6 +88,8 @@ class ShippedLog:
     fill: bytes = b"x"
     #: By number.
     segments: dict[int, bytes] = field(default_factory=dict)
+    #: Files, by the number of a removed segment.
+    identities: dict[int, bytes] = field(default_factory=dict)
 
     def begin(self, number: int, *, created: float) -> None:
         header = Header(number, bytes.fromhex(self.session), created)
@@ -131,13 +140,16 @@ class ShippedLog:
         return copy
 
     def change(
-        self, store: Store, change: Cut | Removal | Piece, epoch: Epoch, *, base: int = 0
+        self, store: Store, change: Cut | Keep | Removal | Piece, epoch: Epoch, *, base: int = 0
     ) -> Copy:
         match change:
             case Cut(position):
                 return store.cut(self.session, epoch, position)
             case Removal():
                 return store.remove(self.session, epoch, change)
+            case Keep(number):
+                data = self.identities[number]
+                return store.keep(self.session, epoch, number, data, first=0)
         number, offset = segment_of(change.position)
         data = self.segments[number][offset : offset + change.size]
         return store.append(self.session, epoch, change, data, base=base)
@@ -233,7 +245,8 @@ class ScriptedStores:
         """Return the folder of a start on what a store has answered."""
         names = [segment_name(one.number) for one in copy.extents]
         image = self.folders[store].files[SESSION].image()
-        return {
+        kept = [identities_name(one) for one in identities_numbers([*image])]
+        return {name: image[name] for name in kept} | {
             name: image[name][: one.size] for name, one in zip(names, copy.extents, strict=True)
         }
 
@@ -260,6 +273,10 @@ class WaitingReader:
         data = self.log.segments[number][offset:]
         found = data[: whole_records(position, data, size)]
         self.waiting.append(lambda: done(b"" if self.refuses else found))
+
+    def identities(self, number: int, done: Callable[[bytes], None]) -> None:
+        data = self.log.identities.get(number, b"")
+        self.waiting.append(lambda: done(b"" if self.refuses else data))
 
     def run(self) -> None:
         while self.waiting:
@@ -317,7 +334,9 @@ class Writer:
         self.log.add(payload)
         self.shipper.append(self.log.segments[max(self.log.segments)][before:])
 
-    def remove(self, is_pending: Callable[[bytes], bool] = lambda _: True) -> None:
+    def remove(
+        self, is_pending: Callable[[bytes], bool] = lambda _: True, *, remembers: bool = False
+    ) -> None:
         """Copy forward what is pending in the oldest segment, and remove that."""
         oldest = min(self.log.segments)
         assert oldest < max(self.log.segments)
@@ -325,7 +344,10 @@ class Writer:
             if is_pending(payload):
                 self.add(payload)
         self.shipper.removed(oldest, self.shipper.end)
+        if remembers:
+            self.log.identities[oldest] = identities_file(oldest)
         del self.log.segments[oldest]
+        self.shipper.remembered(sorted(self.log.identities))
 
     def barrier(self) -> int:
         end = self.shipper.end

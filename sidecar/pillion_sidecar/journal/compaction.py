@@ -230,6 +230,8 @@ class Compaction:
                 extra={"event": "identities-forgotten", "count": remembered},
             )
         self._forget()
+        if self._log.follower is not None:
+            self._log.follower.remembered([file.segment for file in self._files])
         self.consider()
 
     def _forget(self) -> None:

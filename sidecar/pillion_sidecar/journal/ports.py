@@ -138,6 +138,9 @@ class LogFollower(Protocol):
         """The oldest segment is about to be removed; all that is pending in it was copied forward,
         to before ``through``, and is on disk there."""
 
+    def remembered(self, numbers: Sequence[int]) -> None:
+        """The segment is removed; these removed ones have a file of identities, by number."""
+
 
 class Journal(Protocol):
     """Keeps accepted indications until they are settled (S3.1)."""

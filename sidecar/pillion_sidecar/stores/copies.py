@@ -11,8 +11,10 @@ that is left gets a second run of segments beside its own, which replaces it onc
 first stays until its removal is stable: another writer may still go on from there.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from pillion_sidecar.journal.segments import position_of, segment_of
@@ -90,6 +92,12 @@ class Removal(NamedTuple):
     through: int
 
 
+class Keep(NamedTuple):
+    """The settled identities of a removed segment, whose file is missing."""
+
+    number: int
+
+
 NO_EPOCH = Epoch(0, "")
 NO_REMOVAL = Removal(0, 0)
 NO_RUN = Run((), 0)
@@ -110,6 +118,8 @@ class Copy:
     #: What ``extents`` replaced, oldest first. A cut to before ``through`` goes back to the last,
     #: or to nothing.
     replaced: tuple[Run, ...] = ()
+    #: It has the files of identities of removed segments up to this one.
+    identities: int = 0
 
     @property
     def end(self) -> int:
@@ -158,8 +168,9 @@ def common_end(extents: Sequence[Extent], log: Sequence[Extent]) -> int:
     if not extents or not log:
         return 0
     first = max(extents[0].number, log[0].number)
-    end = end_of([one for one in extents if one.number < first])
-    for ours, theirs in zip(_since(extents, first), _since(log, first), strict=False):
+    rest = _since(extents, first)
+    end = end_of(extents[: len(extents) - len(rest)])
+    for ours, theirs in zip(rest, _since(log, first), strict=False):
         if ours[:2] != theirs[:2]:
             break
         end = position_of(ours.number, min(ours.size, theirs.size))
@@ -169,7 +180,8 @@ def common_end(extents: Sequence[Extent], log: Sequence[Extent]) -> int:
 
 
 def _since(extents: Sequence[Extent], first: int) -> tuple[Extent, ...]:
-    return tuple(one for one in extents if one.number >= first)
+    begin = bisect_left(extents, first, key=attrgetter("number"))
+    return tuple(extents[begin:])
 
 
 def next_piece(log: Sequence[Extent], end: int) -> Piece | None:
@@ -194,12 +206,14 @@ def next_change(
     stable: int = 0,
     removal: Removal = NO_REMOVAL,
     meeting: int = 0,
-) -> Cut | Removal | Piece | None:
+    identities: Sequence[int] = (),
+) -> Cut | Keep | Removal | Piece | None:
     """Return what a copy needs next to have the epoch's log and to count for it; None if nothing.
 
-    ``removal`` is the last that is stable; ``meeting`` is :func:`meeting_point` of all copies. A
-    piece ends with its segment and may be shortened. An empty one gives the copy its label. One
-    after 0 begins what is left of the log.
+    ``removal`` is the last that is stable; ``meeting`` is :func:`meeting_point` of all copies;
+    ``identities`` are the segments that have a file of identities, by number. A piece ends with its
+    segment and may be shortened. An empty one gives the copy its label. One after 0 begins what is
+    left of the log.
     """
     agreed = common_end(copy.newest, log)
     if agreed < copy.end and not copy.renewed:
@@ -207,6 +221,8 @@ def next_change(
             copy = _gone_back(copy)
             agreed = common_end(copy.extents, log)
         return Cut(agreed)
+    if identities and identities[-1] > copy.identities:
+        return Keep(identities[bisect_right(identities, copy.identities)])
     if copy.written == epoch:
         if copy.replaced and copy.through <= stable:
             return Removal(copy.extents[0].number, copy.through)
@@ -259,8 +275,14 @@ def claim(copy: Copy, epoch: Epoch) -> Copy:
         raise _fenced(copy)
     if epoch > copy.promised:
         # What is not whole yet may be without segments that this writer's log has.
-        copy = replace(copy, renewed=None)
+        copy = replace(copy, renewed=None, identities=known_identities(copy, copy.identities))
     return replace(copy, promised=epoch)
+
+
+def known_identities(copy: Copy, number: int) -> int:
+    """Return up to which segment the identities of any writer are kept: another one may remove the
+    segments that the copy has yet with others settled."""
+    return min(number, copy.extents[0].number - 1) if copy.extents else 0
 
 
 def cut(copy: Copy, epoch: Epoch, position: int) -> Copy:
@@ -277,7 +299,18 @@ def cut(copy: Copy, epoch: Epoch, position: int) -> Copy:
         raise ConflictError(f"the log never goes back, and would from {copy.end:x} to {position:x}")
     while position < copy.through:
         copy = _gone_back(copy)
-    return replace(copy, extents=cut_extents(copy.extents, position), renewed=None)
+    return replace(
+        copy,
+        extents=cut_extents(copy.extents, position),
+        renewed=None,
+        identities=max(0, min(copy.identities, segment_of(position)[0] - 1)),
+    )
+
+
+def keep(copy: Copy, epoch: Epoch, number: int) -> Copy:
+    """Keep the identities of a removed segment. Raises FencedError, UnclaimedError."""
+    _check_writer(copy, epoch)
+    return replace(copy, identities=max(copy.identities, number))
 
 
 def remove(copy: Copy, epoch: Epoch, removal: Removal) -> Copy:

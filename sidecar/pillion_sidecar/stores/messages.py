@@ -97,15 +97,37 @@ class RemoveRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="rem
         return Removal(self.first, self.through)
 
 
-class ReadRequest(_Request, frozen=True, kw_only=True, gc=False, tag="read"):
-    """Return bytes of one segment, fewer only at its end. Answered with the bytes."""
+class KeepRequest(_WriterRequest, frozen=True, kw_only=True, gc=False, tag="keep"):
+    """Keep the file of identities of a removed segment, and no longer those of segments before
+    ``first``. Answered with the copy."""
 
+    segment: _Count
+    first: _Count
+    data: bytes
+
+
+class IdentitiesRequest(_Request, frozen=True, kw_only=True, gc=False, tag="identities"):
+    """List the files of identities. Answered with pairs of segment and size, in MessagePack."""
+
+
+class ReadRequest(_Request, frozen=True, kw_only=True, gc=False, tag="read"):
+    """Return bytes of one segment, or of the file of identities of a removed one, fewer only at its
+    end. Answered with the bytes."""
+
+    identities: bool = False
     position: _Count
     size: Annotated[int, msgspec.Meta(ge=1, le=MAXIMUM_READ)]
 
 
 Request: TypeAlias = (
-    ClaimRequest | CutRequest | AppendRequest | RemoveRequest | ReleaseRequest | ReadRequest
+    ClaimRequest
+    | CutRequest
+    | AppendRequest
+    | RemoveRequest
+    | KeepRequest
+    | IdentitiesRequest
+    | ReleaseRequest
+    | ReadRequest
 )
 
 
@@ -139,7 +161,9 @@ class _RefusalAnswer(msgspec.Struct, frozen=True):
 
 encode_request = msgspec.msgpack.Encoder().encode
 _decode_request = msgspec.msgpack.Decoder(Request).decode
-_encode_copy = msgspec.msgpack.Encoder().encode
+_encode_copy = encode_identities = msgspec.msgpack.Encoder().encode
+#: Of the answer to an ``IdentitiesRequest``.
+decode_identities = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 _decode_copy = msgspec.msgpack.Decoder(Copy).decode
 _decode_refusal = msgspec.json.Decoder(_RefusalAnswer).decode
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pillion_sidecar.journal.files import File, Files
+from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.journal.records import FRAME
 from pillion_sidecar.journal.segments import (
@@ -26,6 +27,20 @@ class FolderReader:
     def read(self, position: int, size: int, done: Callable[[bytes], None]) -> None:
         work = partial(_read, self._files, position, size)
         self._worker.submit(work, done, lambda _: done(b""))
+
+    def identities(self, number: int, done: Callable[[bytes], None]) -> None:
+        self._worker.submit(
+            partial(_read_identities, self._files, number), done, lambda _: done(b"")
+        )
+
+
+def _read_identities(files: Files, number: int) -> bytes:
+    name = identities_name(number)
+    file = files.open(name)
+    try:
+        return file.read(0, files.size(name))
+    finally:
+        file.close()
 
 
 def _read(files: Files, position: int, size: int) -> bytes:

@@ -21,11 +21,14 @@ from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
     CutRequest,
+    IdentitiesRequest,
+    KeepRequest,
     ReadRequest,
     ReleaseRequest,
     RemoveRequest,
     Request,
     WriterRequest,
+    encode_identities,
 )
 from pillion_sidecar.stores.store import (
     BrokenError,
@@ -126,7 +129,7 @@ class Sessions:
         if session in self._store.sizes:
             self._check_owner(session, account, claims=isinstance(request, ClaimRequest))
         match request:
-            case ReadRequest():
+            case ReadRequest() | IdentitiesRequest():
                 return perform(self._store, session, request)
             case ReleaseRequest():
                 return self._release(session, request.epoch)
@@ -304,6 +307,14 @@ def perform(store: Store, session: str, request: Request) -> Copy | bytes:
         case RemoveRequest():
             return store.remove(session, request.epoch, request.removal)
         case ReadRequest():
-            return store.read(session, request.position, request.size)
+            return store.read(
+                session, request.position, request.size, identities=request.identities
+            )
+        case KeepRequest():
+            return store.keep(
+                session, request.epoch, request.segment, request.data, first=request.first
+            )
+        case IdentitiesRequest():
+            return encode_identities(store.identities(session))
         case ReleaseRequest():
             raise AssertionError("sessions release")

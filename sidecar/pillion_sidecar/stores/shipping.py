@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.journal.records import MAXIMUM_RECORD
 from pillion_sidecar.journal.segments import position_of, segment_of
 from pillion_sidecar.stores.copies import (
     NO_REMOVAL,
@@ -21,6 +22,7 @@ from pillion_sidecar.stores.copies import (
     Epoch,
     Extent,
     FencedError,
+    Keep,
     Piece,
     Removal,
     StoreError,
@@ -33,6 +35,7 @@ from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
     CutRequest,
+    KeepRequest,
     RemoveRequest,
     Request,
 )
@@ -81,6 +84,10 @@ class LogReader(Protocol):
         """Read whole records of one segment from the disk: at most ``size`` bytes, or one record.
         None of them: the disk refuses."""
 
+    def identities(self, number: int, done: Callable[[bytes], None]) -> None:
+        """Read the file of identities of a removed segment. Nothing: the disk refuses, or the file
+        is gone."""
+
 
 @dataclass(slots=True, eq=False)
 class _Member:
@@ -111,13 +118,15 @@ class Shipper:
         reader: LogReader,
         timers: Timers,
         fenced: Callable[[FencedError], None],
+        identities: Sequence[int] = (),
         limits: ShippingLimits = ShippingLimits(),
         flight_size: int | None = None,
     ) -> None:
         """``log`` is what the claim of ``epoch`` goes on from, ``answers`` the copies that it was
-        told of. ``fenced`` is called once, when nothing can become stable since other writers have
-        claimed the session; the shipper is closed then. ``flight_size``: bytes that may be in too
-        few stores; None: no limit."""
+        told of; ``identities``: removed segments that have a file of identities, by number.
+        ``fenced`` is called once, when nothing can become stable since other writers have claimed
+        the session; the shipper is closed then. ``flight_size``: bytes that may be in too few
+        stores; None: no limit."""
         self._epoch = epoch
         self._membership = membership
         self._log = list(log)
@@ -125,6 +134,9 @@ class Shipper:
         #: Of segments that stores may have yet, until they are stable.
         self._removals = deque([Removal(log[0].number, self._base)] if log else [])
         self._removal = NO_REMOVAL
+        self._identities = list(identities)
+        # A removal whose identities are not on disk yet.
+        self._removing: Removal | None = None
         #: The end of the log at its last removal.
         self._through = self._base
         # Whether a store waits until more is stable.
@@ -168,10 +180,18 @@ class Shipper:
         forward, to before ``through``."""
         if self._log[0].number == number:
             del self._log[0]
-            self._removals.append(Removal(self._log[0].number, through))
+            self._removing = Removal(self._log[0].number, through)
             self._through = through
-            self._advance()
-            self._resume()
+
+    def remembered(self, numbers: Sequence[int]) -> None:
+        """The last removal is done; these removed segments have a file of identities."""
+        self._identities = list(numbers)
+        if self._removing is not None:
+            self._removals.append(self._removing)
+            self._removing = None
+            self._is_held = True
+        self._advance()
+        self._resume()
 
     def on_disk(self, position: int) -> None:
         """The reader can read what is before ``position``."""
@@ -280,17 +300,22 @@ class Shipper:
             stable=self.stable,
             removal=self._removal,
             meeting=self._meeting_point(),
+            identities=self._identities,
         )
         match change:
             case Cut(position):
                 self._send(member, CutRequest(number=number, claimant=claimant, position=position))
+            case Keep(segment):
+                member.is_asked = True
+                self._reader.identities(segment, partial(self._keep, member, segment))
             case Removal(first, through):
                 self._send(
                     member,
                     RemoveRequest(number=number, claimant=claimant, first=first, through=through),
                 )
             case Piece() as piece:
-                if self._is_ahead(member.copy):
+                begins = not piece.after
+                if self._is_ahead(member.copy) or (begins and self._removing is not None):
                     self._is_held = True
                 else:
                     self._append(member, piece)
@@ -324,6 +349,25 @@ class Shipper:
             self._send_piece(member, piece, data)
         else:
             self._failed(member, "the journal's disk refuses what the store needs", 0.0)
+
+    def _keep(self, member: _Member, segment: int, data: bytes) -> None:
+        if self._closed:
+            return
+        member.is_asked = False
+        if data and len(data) <= MAXIMUM_RECORD:
+            number, claimant = self._epoch
+            request = KeepRequest(
+                number=number,
+                claimant=claimant,
+                segment=segment,
+                first=self._identities[0] if self._identities else segment,
+                data=data,
+            )
+            self._send(member, request)
+            return
+        # It was removed since, or is longer than a request: its repeats are delivered again.
+        self._identities = [one for one in self._identities if one != segment]
+        self._ask(member)
 
     def _send_piece(self, member: _Member, piece: Piece, data: bytes) -> None:
         self._send(

@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from pillion_sidecar.journal.files import Files, SystemFiles
+from pillion_sidecar.journal.identities import identities_name, identities_numbers
 from pillion_sidecar.journal.repair import write_whole
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
@@ -192,11 +193,7 @@ class Store:
         """Take whole records that follow the copy; see :func:`copies.append`."""
         stored = self._copy(session)
         _check_records(session, piece, data)
-        if self._total + len(data) > self._limits.maximum_bytes:
-            raise QuotaError(
-                f"the copies take {self._total} bytes, and {len(data)} more would exceed"
-                f" {self._limits.maximum_bytes}"
-            )
+        self._check_quota(len(data))
         copy = stored.append(epoch, piece, data, base=base)
         self._measure(session, copy)
         return copy
@@ -207,9 +204,30 @@ class Store:
         self._measure(session, copy)
         return copy
 
-    def read(self, session: str, position: int, size: int) -> bytes:
-        """Return at most ``size`` bytes of one segment; fewer only at its end."""
-        return self._copy(session).read(position, size)
+    def keep(self, session: str, epoch: Epoch, number: int, data: bytes, *, first: int) -> Copy:
+        """Keep a file of identities, and remove those of segments before ``first``."""
+        stored = self._copy(session)
+        header = read_header(data)
+        if header is None or header[:2] != (number, bytes.fromhex(session)):
+            raise MalformedError(f"the bytes are no identities of segment {number:x}")
+        if _sound_end(data) < len(data):
+            raise MalformedError(f"the identities of segment {number:x} are damaged")
+        self._check_quota(len(data))
+        copy = stored.keep(epoch, number, data, first=first)
+        self._measure(session, copy)
+        return copy
+
+    def identities(self, session: str) -> list[tuple[int, int]]:
+        """Return the files of identities: by segment, its number and the size of the file."""
+        return sorted(self._copy(session).identities.items())
+
+    def read(self, session: str, position: int, size: int, *, identities: bool = False) -> bytes:
+        """Return at most ``size`` bytes of one segment, or of a removed one's file of identities;
+        fewer only at its end."""
+        stored = self._copy(session)
+        if identities:
+            return stored.read_identities(position, size)
+        return stored.read(position, size)
 
     def copy(self, session: str) -> Copy:
         return self._copy(session).copy
@@ -242,8 +260,16 @@ class Store:
             stored = self._loaded[session] = StoredCopy(session, self._folders.open(session))
         return stored
 
+    def _check_quota(self, size: int) -> None:
+        if self._total + size > self._limits.maximum_bytes:
+            raise QuotaError(
+                f"the copies take {self._total} bytes, and {size} more would exceed"
+                f" {self._limits.maximum_bytes}"
+            )
+
     def _measure(self, session: str, copy: Copy) -> None:
         size = sum(extent.size for extent in copy.kept)
+        size += sum(self._copy(session).identities.values())
         self._total += size - self._sizes[session]
         self._sizes[session] = size
 
@@ -251,7 +277,9 @@ class Store:
 class StoredCopy:
     """A copy and its folder."""
 
-    __slots__ = ("_copy", "_epochs", "_files", "_is_broken", "_is_clean", "_session")
+    __slots__ = (
+        "_copy", "_epochs", "_files", "_is_broken", "_is_clean", "_session", "identities",
+    )  # fmt: skip
 
     def __init__(self, session: str, files: Files) -> None:
         """Blocks; raises BrokenError and OSError."""
@@ -260,6 +288,12 @@ class StoredCopy:
         #: What is on disk beside the segments.
         self._epochs = _load_epochs(files, session)
         self._copy = _load(files, session, self._epochs)
+        #: Bytes of the files of identities, by the number of their segment.
+        self.identities = {
+            one: files.size(identities_name(one)) for one in identities_numbers(files.names())
+        }
+        kept = copies.known_identities(self._copy, max(self.identities, default=0))
+        self._copy = replace(self._copy, identities=kept)
         #: Whether the files have nothing beyond the copy.
         self._is_clean = False
         self._is_broken = False
@@ -281,7 +315,22 @@ class StoredCopy:
         changed = copies.cut(self._usable(), epoch, position)
         self._shorten(changed)
         self._clean()
+        for number in [one for one in self.identities if one > changed.identities]:
+            self._remove_identities(number)
         return self._note(changed)
+
+    def keep(self, epoch: Epoch, number: int, data: bytes, *, first: int) -> Copy:
+        changed = copies.keep(self._usable(), epoch, number)
+        write_whole(self._files, identities_name(number), data)
+        self.identities[number] = len(data)
+        for one in [one for one in self.identities if one < first]:
+            self._remove_identities(one)
+        self._copy = changed
+        return changed
+
+    def _remove_identities(self, number: int) -> None:
+        self._files.remove(identities_name(number))
+        del self.identities[number]
 
     def remove(self, epoch: Epoch, removal: Removal) -> Copy:
         changed = copies.remove(self._usable(), epoch, removal)
@@ -321,6 +370,16 @@ class StoredCopy:
                 finally:
                     file.close()
         return b""
+
+    def read_identities(self, position: int, size: int) -> bytes:
+        number, offset = segment_of(position)
+        if number not in self.identities:
+            return b""
+        file = self._files.open(identities_name(number))
+        try:
+            return file.read(offset, size)
+        finally:
+            file.close()
 
     def _usable(self) -> Copy:
         if self._is_broken:
@@ -390,7 +449,10 @@ class StoredCopy:
 
 
 def _size(files: Files) -> int:
-    return sum(files.size(segment_name(one)) for one in segment_numbers(files.names()))
+    names = files.names()
+    kept = [segment_name(one) for one in segment_numbers(names)]
+    kept += [identities_name(one) for one in identities_numbers(names)]
+    return sum(map(files.size, kept))
 
 
 def read_promised(files: Files, session: str) -> Epoch:

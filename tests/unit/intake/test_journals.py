@@ -19,10 +19,13 @@ from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
     CutRequest,
+    IdentitiesRequest,
+    KeepRequest,
     ReadRequest,
     ReleaseRequest,
     RemoveRequest,
     Request,
+    decode_identities,
     decode_refusal,
     encode_request,
 )
@@ -105,6 +108,17 @@ async def test_segments_that_are_not_needed_are_removed(gateway: JournalGateway)
     remove = RemoveRequest(number=1, claimant="pod", first=2, through=log.end)
     assert (await gateway.copy(remove)).extents == log.extents[1:]
     assert gateway.recorded.folders["_"].files[SESSION].names() == [segment_name(2), "epochs.json"]
+
+
+async def test_identities_are_kept_listed_and_read(gateway: JournalGateway) -> None:
+    await gateway.copy(CLAIM)
+    data = identities_file(3)
+    keep = KeepRequest(number=1, claimant="pod", segment=3, first=0, data=data)
+    assert (await gateway.copy(keep)).identities == 3
+    status, body = await gateway.ask(IdentitiesRequest())
+    assert (status, decode_identities(body)) == (200, [(3, len(data))])
+    read = ReadRequest(position=position_of(3, 0), size=MAXIMUM_READ, identities=True)
+    assert await gateway.ask(read) == (200, data)
 
 
 async def test_each_refusal_has_a_status_and_its_name(gateway: JournalGateway) -> None:

@@ -3,6 +3,7 @@ told."""
 
 import pytest
 
+from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     position_of,
@@ -14,6 +15,7 @@ from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
     CutRequest,
+    KeepRequest,
     RemoveRequest,
 )
 from pillion_sidecar.stores.quorum import Between, Membership, StoreGroup
@@ -202,6 +204,39 @@ def test_a_segment_goes_at_the_stores_once_its_removal_is_stable(writer: Writer)
     writer.stores.run()
     assert [segments_at(writer, name) for name in NAMES] == [[2]] * 3
     assert {writer.stores.content(name) for name in NAMES} == {writer.log.content()}
+
+
+def test_identities_are_at_the_stores_before_their_segment_goes(writer: Writer) -> None:
+    writer.begin(2)
+    writer.stores.run()
+    writer.remove(remembers=True)
+    writer.reader.run()
+    assert {type(one.request) for one in writer.stores.waiting} == {KeepRequest}
+    writer.stores.run()
+    for name in NAMES:
+        files = writer.stores.folders[name].files[SESSION].image()
+        assert segment_numbers([*files]) == [2]
+        assert files[identities_name(1)] == writer.log.identities[1]
+
+
+def test_identities_that_are_gone_are_left_out(writer: Writer) -> None:
+    writer.begin(2)
+    writer.stores.run()
+    writer.remove(remembers=True)
+    writer.reader.refuses = True
+    writer.reader.run()
+    writer.stores.run()
+    assert writer.shipper.problems == {}
+    assert [segments_at(writer, name) for name in NAMES] == [[2]] * 3
+
+
+def test_identities_that_are_read_after_the_shipper_is_closed_go_nowhere(writer: Writer) -> None:
+    writer.begin(2)
+    writer.stores.run()
+    writer.remove(remembers=True)
+    writer.shipper.close()
+    writer.reader.run()
+    assert writer.stores.waiting == []
 
 
 def test_a_store_behind_a_removed_segment_goes_on_from_the_oldest_that_is_left(

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.segments import position_of, segment_numbers, segment_of
 from pillion_sidecar.stores.copies import Copy, Epoch, StoreError
 from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest
@@ -109,7 +110,10 @@ class World:
         # One that was fenced may not know it yet.
         writer = self.draw.choice(self.writers[-2:])
         while len(writer.log.segments) > self.draw.choice((1, 2, 4)):
-            writer.remove(self._is_pending)
+            identities = writer.log.identities
+            if identities and self.draw.random() < 0.2:
+                del identities[min(identities)]
+            writer.remove(self._is_pending, remembers=self.draw.random() < 0.7)
             self.removals += 1
 
     def _is_pending(self, payload: bytes) -> bool:
@@ -220,6 +224,9 @@ def test_what_was_stable_is_in_every_later_log(part: int) -> None:
         log = ShippedLog(segments={one: writer.log.segments[one] for one in numbers})
         assert world.stores.content(name) == log.content(), where
         assert world.stable - world.settled <= names_of(log), where
+        image = world.stores.folders[name].files[SESSION].image()
+        kept = {one: image.get(identities_name(one)) for one in writer.log.identities}
+        assert kept == writer.log.identities, where
 
 
 def test_the_runs_meet_what_they_are_for() -> None:
@@ -229,7 +236,7 @@ def test_the_runs_meet_what_they_are_for() -> None:
     assert sum(world.kills for world in worlds) > 10
     sent = [one for world in worlds for writer in world.writers for one in _sent(writer)]
     assert {type(one).__name__ for one in sent} == {
-        "ClaimRequest", "CutRequest", "AppendRequest", "RemoveRequest",
+        "ClaimRequest", "CutRequest", "AppendRequest", "RemoveRequest", "KeepRequest",
     }  # fmt: skip
     assert any(isinstance(one, AppendRequest) and len(one.data) > 800 for one in sent)
     assert any(isinstance(one, AppendRequest) and segment_of(one.position)[1] for one in sent)

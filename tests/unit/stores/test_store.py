@@ -16,6 +16,7 @@ from pillion_sidecar.stores.copies import (
     FencedError,
     GapError,
     Piece,
+    Removal,
 )
 from pillion_sidecar.stores.store import (
     BrokenError,
@@ -28,7 +29,7 @@ from pillion_sidecar.stores.store import (
     UnknownError,
 )
 from support.crashing_files import Kind, Operation, RecordingFiles
-from support.stores import OTHER, SESSION, RecordingFolders, ShippedLog
+from support.stores import OTHER, SESSION, RecordingFolders, ShippedLog, identities_file
 
 ONE, TWO = Epoch(1, "x"), Epoch(2, "x")
 LIMITS = StoreLimits(maximum_bytes=1 << 20, maximum_sessions=3)
@@ -194,6 +195,72 @@ def test_more_sessions_or_bytes_than_allowed_are_refused_and_harm_nobody() -> No
     with pytest.raises(QuotaError, match="would exceed"):
         store.append(SESSION, ONE, piece, data, base=0)
     assert store.claim(SESSION, ONE) == copy
+
+
+def test_identities_are_kept_over_a_restart_and_until_they_are_forgotten() -> None:
+    folders = RecordingFolders()
+    log = ShippedLog()
+    log.begin(7, created=1.0)
+    store = Store(folders, LIMITS)
+    log.ship(store, store.claim(SESSION, ONE), ONE)
+    for number in (3, 4, 6):
+        copy = store.keep(SESSION, ONE, number, identities_file(number), first=0)
+        assert copy.identities == number
+    # A repeat.
+    store.keep(SESSION, ONE, 4, identities_file(4), first=0)
+    assert store.claim(SESSION, ONE).identities == 6
+    later = Store(folders, LIMITS)
+    assert later.claim(SESSION, ONE) == copy
+    later.keep(SESSION, ONE, 6, identities_file(6), first=4)
+    size = len(identities_file(6))
+    assert later.identities(SESSION) == [(4, size), (6, size)]
+    read = later.read(SESSION, position_of(6, 10), 30, identities=True)
+    assert read == identities_file(6)[10:40]
+    assert later.read(SESSION, position_of(3, 0), 30, identities=True) == b""
+
+
+def test_identities_that_another_writer_may_change_are_asked_for_again() -> None:
+    store, copy = filled(log_of(100, 100, 100))
+    for number in (1, 2):
+        store.keep(SESSION, ONE, number, identities_file(number), first=0)
+    store.remove(SESSION, ONE, Removal(2, copy.end))
+    assert store.claim(SESSION, ONE).identities == 2
+    # It has the second segment yet, and may remove it with others settled.
+    assert store.claim(SESSION, TWO).identities == 1
+    assert store.cut(SESSION, TWO, position_of(2, 0)).identities == 1
+    assert [number for number, _ in store.identities(SESSION)] == [1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        identities_file(2),
+        identities_file(1, session=OTHER),
+        identities_file(1)[:-1],
+        identities_file(1)[:-1] + b"!",
+    ],
+)
+def test_what_is_no_file_of_identities_is_refused(data: bytes) -> None:
+    store, _ = filled(log_of(100))
+    with pytest.raises(MalformedError):
+        store.keep(SESSION, ONE, 1, data, first=0)
+    assert store.identities(SESSION) == []
+
+
+def test_identities_count_for_the_quota() -> None:
+    folders = RecordingFolders()
+    log = log_of(100)
+    limits = StoreLimits(
+        maximum_bytes=len(log.content()) + len(identities_file(1)), maximum_sessions=1
+    )
+    store = Store(folders, limits)
+    log.ship(store, store.claim(SESSION, ONE), ONE)
+    store.keep(SESSION, ONE, 1, identities_file(1), first=0)
+    # A restart counts the same.
+    for one in (store, Store(folders, limits)):
+        with pytest.raises(QuotaError, match="would exceed"):
+            one.keep(SESSION, ONE, 2, identities_file(2), first=0)
 
 
 def test_a_session_without_a_copy_is_named() -> None:
