@@ -309,7 +309,7 @@ def cut(copy: Copy, epoch: Epoch, position: int) -> Copy:
 
 def keep(copy: Copy, epoch: Epoch, number: int) -> Copy:
     """Keep the identities of a removed segment. Raises FencedError, UnclaimedError."""
-    _check_writer(copy, epoch)
+    check_writer(copy, epoch)
     return replace(copy, identities=max(copy.identities, number))
 
 

@@ -97,7 +97,7 @@ class RemoveRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="rem
         return Removal(self.first, self.through)
 
 
-class KeepRequest(_WriterRequest, frozen=True, kw_only=True, gc=False, tag="keep"):
+class KeepRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="keep"):
     """Keep the file of identities of a removed segment, and no longer those of segments before
     ``first``. Answered with the copy."""
 

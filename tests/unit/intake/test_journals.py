@@ -44,7 +44,7 @@ from pillion_sidecar.stores.store import (
 from support.crashing_files import Kind, RecordingFiles
 from support.intake import Door
 from support.journal_gateway import JournalGateway, opened
-from support.stores import OTHER, SESSION, RecordingNamespaces, ShippedLog
+from support.stores import OTHER, SESSION, RecordingNamespaces, ShippedLog, identities_file
 
 LIMITS = StoreLimits(maximum_bytes=2000, maximum_sessions=2)
 CLAIM = ClaimRequest(number=1, claimant="pod")
