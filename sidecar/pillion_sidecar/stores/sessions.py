@@ -55,6 +55,12 @@ class _Forgotten(NamedTuple):
     claimant: str
     #: Seconds since the epoch.
     at: float
+    #: Whether it had nothing pending.
+    is_released: bool = False
+
+    @property
+    def epoch(self) -> Epoch:
+        return Epoch(self.number, self.claimant)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -130,6 +136,9 @@ class Sessions:
             if before is not None:
                 self._write_forgotten({**self._forgotten, session: before})
             raise
+        if before is not None and before.is_released:
+            # A store that was away at the release has an earlier label.
+            answer = self._store.label(session, before.epoch)
         if session not in self._used:
             self._note_owner(session, account)
         self._used[session] = self._now()
@@ -202,8 +211,8 @@ class Sessions:
         before = self._forgotten.get(session)
         if before is None:
             copies.check_writer(self._store.copy(session), epoch)
-            self._forget(session, epoch)
-        elif epoch < (before.number, before.claimant):
+            self._forget(session, epoch, is_released=True)
+        elif epoch < before.epoch:
             raise _fenced(before)
         return Copy(promised=epoch)
 
@@ -212,7 +221,7 @@ class Sessions:
         before = self._forgotten.get(session)
         if before is None:
             return None
-        if request.epoch < (before.number, before.claimant):
+        if request.epoch < before.epoch:
             raise _fenced(before)
         if isinstance(request, ClaimRequest):
             # Before the session begins anew: a start removes folders of what was forgotten.
@@ -237,10 +246,11 @@ class Sessions:
         self._dropped(name, size, self._now() - used)
         return True
 
-    def _forget(self, session: str, epoch: Epoch) -> None:
+    def _forget(self, session: str, epoch: Epoch, *, is_released: bool = False) -> None:
         kept = sorted(self._forgotten.items(), key=lambda one: one[1].at)[1 - MOST_FORGOTTEN :]
         # Before the folder goes: it fences, and a start goes on with the removal.
-        self._write_forgotten({**dict(kept), session: _Forgotten(*epoch, self._now())})
+        forgotten = _Forgotten(*epoch, self._now(), is_released)
+        self._write_forgotten({**dict(kept), session: forgotten})
         self._remove(session)
 
     def _remove(self, session: str) -> None:
@@ -274,7 +284,8 @@ def _decoded(files: Files, name: str, decode: Callable[[bytes], _Decoded], remed
 def _fenced(forgotten: _Forgotten) -> FencedError:
     return FencedError(
         f"{forgotten.claimant} had claimed the session under epoch {forgotten.number} before it was"
-        " forgotten"
+        " forgotten",
+        promised=forgotten.epoch,
     )
 
 
