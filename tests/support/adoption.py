@@ -12,15 +12,23 @@ from pillion_sidecar.intake.adoption import AdoptionSender, Line
 from pillion_sidecar.intake.bodies import LineDecoder
 from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
+from pillion_sidecar.journal.segments import segment_name, segment_numbers, segment_of
 from pillion_sidecar.journal_runtime import restore_groups
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
+from pillion_sidecar.stores.copies import Copy, Epoch, StoreError, common_end
+from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, Request
+from pillion_sidecar.stores.sessions import Sessions
+from pillion_sidecar.stores.shipping import Answer, Unanswered
+from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.testing import FakeTime
 from support.delivery import ERROR, destination
 from support.intake import Counted, HeldQueues, ScriptedRoutes, alert, target
 from support.journal_files import MemoryFiles
 from support.on_disk import OnDisk
+from support.stores import FIRST, NAMES, SESSION, RecordingFolders, ShippedLog
 
+LIMITS = StoreLimits(maximum_bytes=64 << 20, maximum_sessions=3)
 DECODER = LineDecoder(load_schema(), maximum_line_bytes=1 << 20, is_relayed=True)
 
 
@@ -123,3 +131,65 @@ class Adopter:
             self.queues.refusal = Refusal(2.0, reason)
         else:
             self.queues.full.add(name)
+
+
+class KeptCopies:
+    """Three stores in memory, each of which answers at once or is away. A ``Stores``."""
+
+    def __init__(self) -> None:
+        self.sessions = {name: Sessions(RecordingFolders(), LIMITS) for name in NAMES}
+        self.away: set[str] = set()
+        self.asked: list[tuple[str, Request]] = []
+        #: Told before each answer.
+        self.asking: Callable[[str, Request], None] = lambda *_: None
+        self.closed = 0
+
+    def keep(self, gone: Gone, *names: str, epoch: Epoch = FIRST) -> None:
+        """Ship what a deliverer has on its disk."""
+        last, size = segment_of(gone.journal.written)
+        segments = {
+            number: bytes(gone.memory_files.contents[segment_name(number)])
+            for number in segment_numbers(gone.memory_files.names())
+        }
+        segments[last] = segments[last][:size]
+        log = ShippedLog(segments=segments)
+        claim = ClaimRequest(number=epoch.number, claimant=epoch.claimant)
+        for name in names or NAMES:
+            copy = self._perform(name, claim)
+            while copy.end < log.end:
+                piece, data = log.next(common_end(copy.extents, log.extents))
+                request = AppendRequest(
+                    number=epoch.number,
+                    claimant=epoch.claimant,
+                    after=piece.after,
+                    position=piece.position,
+                    created=piece.created,
+                    base=0,
+                    data=data,
+                )
+                copy = self._perform(name, request)
+
+    def _perform(self, name: str, request: Request) -> Copy:
+        answer = self.sessions[name].perform(SESSION, request, account="")
+        assert isinstance(answer, Copy)
+        return answer
+
+    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:
+        self.asked.append((store, request))
+        asyncio.get_running_loop().call_soon(lambda: answered(self._answer(store, request)))
+
+    def _answer(self, store: str, request: Request) -> Answer:
+        self.asking(store, request)
+        if store in self.away:
+            return Unanswered(reason=f"{store} is away")
+        try:
+            return self.sessions[store].perform(SESSION, request, account="")
+        except StoreError as error:
+            return error
+
+    def counts(self) -> list[int]:
+        """How many sessions each has."""
+        return [self.sessions[name].count for name in NAMES]
+
+    def close(self) -> None:
+        self.closed += 1

@@ -130,11 +130,10 @@ class AdoptionSender:
         self._courses = [
             _Course(queue, Progress(pending=queue.size), range(queue.size)) for queue in queues
         ]
-
-    @property
-    def progress(self) -> Mapping[str, Progress]:
-        """By destination."""
-        return {course.queue.name: course.progress for course in self._courses}
+        #: By destination.
+        self.progress: Mapping[str, Progress] = {
+            course.queue.name: course.progress for course in self._courses
+        }
 
     async def send(self) -> None:
         """Return once all is taken, and on disk where the gateway has one.
