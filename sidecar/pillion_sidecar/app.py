@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from pillion_cim.schema import load_schema
-from pillion_sidecar.auth.acceptor import MOST_CONNECTIONS, ConnectionAcceptor
+from pillion_sidecar.adoption_routes import AdoptionRoutes, DelivererParts
+from pillion_sidecar.auth.acceptor import ConnectionAcceptor
 from pillion_sidecar.clock import Clock, LoopTimers, Slices, SystemClock, Timers
 from pillion_sidecar.config.durability import LEAST_DUPLICATE_WINDOW, duplicate_window
 from pillion_sidecar.config.loader import FolderWatcher
@@ -25,9 +26,9 @@ from pillion_sidecar.delivery.events import delivery_ends
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.delivery.table import TooManyDestinations
-from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
+from pillion_sidecar.descriptors import DescriptorShares
 from pillion_sidecar.diagnosis.routes import Diagnosis, add_diagnosis_routes
-from pillion_sidecar.gateway_access import GatewayAccess
+from pillion_sidecar.gateway_access import GatewayAccess, most_connections
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.libraries import load
 from pillion_sidecar.handlers.plugin_slots import LINK_DESCRIPTORS, MOST_LINKS, LinkSlots
@@ -42,7 +43,7 @@ from pillion_sidecar.intake.answers import callback_body
 from pillion_sidecar.intake.bodies import INTAKE_KINDS
 from pillion_sidecar.intake.cim_service import service_document
 from pillion_sidecar.intake.context import IntakeContext
-from pillion_sidecar.intake.limits import MOST_BODY_BYTES, MOST_WAITING, IntakeGate
+from pillion_sidecar.intake.limits import IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.pacing import paced_publishers
 from pillion_sidecar.intake.server import create_intake
@@ -56,7 +57,6 @@ from pillion_sidecar.journal_runtime import (
     restore_groups,
     wanted_durability,
 )
-from pillion_sidecar.memory import container_limit, tls_connections
 from pillion_sidecar.openapi import add_openapi_route
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
@@ -68,7 +68,7 @@ from pillion_sidecar.supervision import LoopSupervisor, goes_on
 from pillion_sidecar.telemetry.administration import (
     Administration,
     AdministrationRoutes,
-    TokenFile,
+    OperatorGuard,
     add_administration_routes,
     add_operator_route,
 )
@@ -139,7 +139,7 @@ class Deliverer:
             timers=self._timers,
             publishers=self._publishers,
             metrics=self._metrics.gateway,
-            connections=min(self._shares.intake, self._most_tls_connections()),
+            connections=min(self._shares.intake, most_connections()),
         )
         #: The work for destinations that do not answer.
         self._slices = Slices(clock=self._clock, timers=self._timers)
@@ -153,15 +153,6 @@ class Deliverer:
         #: Listener addresses, once ``started`` is set.
         self.intake_url = self.telemetry_url = self.administration_url = ""
         self.started = asyncio.Event()
-
-    def _most_tls_connections(self) -> int:
-        return tls_connections(
-            container_limit(),
-            bodies=MOST_BODY_BYTES,
-            plain=2 * SMALL_CONNECTIONS,
-            waiting=MOST_WAITING,
-            most=MOST_CONNECTIONS,
-        )
 
     def _make_callbacks(self) -> None:
         self._poster = HTTPCallbackPoster(
@@ -253,6 +244,17 @@ class Deliverer:
             redeliveries=self._work.redeliveries,
             histories=self._work.taken,
             spans=self._spans,
+        )
+        self._adoptions = AdoptionRoutes(
+            DelivererParts(
+                context=self._context,
+                timers=self._timers,
+                observer=self._metrics,
+                folder=self._settings.journal,
+                access=self._access,
+                configuration=lambda: self._configuration,
+                handlers=lambda: self._handlers,
+            )
         )
 
     # ------------------------------------------------------------------ life
@@ -370,14 +372,10 @@ class Deliverer:
         add_diagnosis_routes(administered, self._diagnosis(administration))
         add_console_routes(administered, has_root=apart is not None)
         if self._settings.operator_token_file is not None:
-            token = TokenFile(self._settings.operator_token_file)
-            add_operator_route(
-                telemetry,
-                routes,
-                token=token.read,
-                refused=self._metrics.operator_refused,
-                console=self._settings.operator_console,
-            )
+            token, console = self._settings.operator_token_file, self._settings.operator_console
+            guard = OperatorGuard.of_file(token, refused=self._metrics.operator_refused)
+            add_operator_route(telemetry, routes, guard=guard, console=console)
+            self._adoptions.add_to(telemetry, guard)
         for application in found.values():
             add_openapi_route(application)
         answer_the_rest(found)
@@ -456,6 +454,7 @@ class Deliverer:
 
     async def _drain(self) -> None:
         self._close_intake()
+        await self._adoptions.close()
         left, gateway, until = 0, None, 0.0
         if self._configuration is not None:
             service = self._configuration.service

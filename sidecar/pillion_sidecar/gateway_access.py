@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pillion_sidecar.auth.acceptor import MOST_CONNECTIONS, ConnectionAcceptor, Limits
+from pillion_sidecar.auth.principal import own_principal
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.service import AllowedPublisher
-from pillion_sidecar.filewatch import Following, Unusable, look_again
+from pillion_sidecar.descriptors import SMALL_CONNECTIONS
+from pillion_sidecar.filewatch import Following, Unusable, look_again, read_bounded
+from pillion_sidecar.intake.limits import MOST_BODY_BYTES, MOST_WAITING
+from pillion_sidecar.memory import container_limit, tls_connections
 from pillion_sidecar.settings import Settings, TLSFiles
 from pillion_sidecar.telemetry.gateway import GatewayMetrics
 
@@ -21,6 +25,19 @@ if TYPE_CHECKING:
     from pillion_sidecar.auth.tokens import TokenKeys
 
 logger = logging.getLogger("pillion.auth")
+
+MOST_TOKEN_BYTES = 16 << 10
+
+
+def most_connections() -> int:
+    """Return how many TLS connections fit in the container's memory."""
+    return tls_connections(
+        container_limit(),
+        bodies=MOST_BODY_BYTES,
+        plain=2 * SMALL_CONNECTIONS,
+        waiting=MOST_WAITING,
+        most=MOST_CONNECTIONS,
+    )
 
 
 class GatewayAccess:
@@ -55,6 +72,13 @@ class GatewayAccess:
             )
             if keys is not None:
                 self._ask_for_tokens(keys, self.acceptor, clock=clock, publishers=publishers)
+                if settings.gateway is not None and settings.gateway.token is not None:
+                    self._follow_own_token(settings.gateway.token)
+
+    @property
+    def namespace(self) -> str | None:
+        """The gateway's own; None without tokens."""
+        return None if self.tokens is None else self.tokens.namespace
 
     @property
     def readiness(self) -> Mapping[str, Callable[[], str | None]]:
@@ -101,6 +125,21 @@ class GatewayAccess:
                 read=partial(read_keys, file),
                 changed=partial(self._use_keys, self.tokens),
                 refused=partial(self._refuse_keys, file),
+            )
+        )
+
+    def _follow_own_token(self, file: Path) -> None:
+        def changed(token: bytes) -> None:
+            assert self.tokens is not None
+            self.tokens.own = own_principal(token.strip())
+
+        self._followed.append(
+            Following(
+                (file,),
+                read=partial(read_bounded, file, maximum=MOST_TOKEN_BYTES),
+                changed=changed,
+                # What the gateway sends with it tells why.
+                refused=lambda _: None,
             )
         )
 

@@ -20,6 +20,7 @@ from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.history.handed_over import PartAnswer
 from pillion_sidecar.history.outcome import Discard, OutcomeResult
 from pillion_sidecar.indication import DiscardReason, Unreached
+from pillion_sidecar.wire.adoptions import AdoptionOrder, AdoptionPage
 from pillion_sidecar.wire.diagnosis import (
     DelivererStatus,
     EndpointPage,
@@ -42,6 +43,8 @@ _ENUMERATIONS: tuple[type[StrEnum], ...] = (
     Unreached,
 )
 _STRUCTS = (
+    AdoptionOrder,
+    AdoptionPage,
     DelivererStatus,
     Discard,
     EndpointPage,

@@ -291,7 +291,7 @@ class Door:
             tokens=None if guarding is None else guarding(self.time),
             history=self.history,
         )
-        self.port = 0
+        self.host, self.port = "127.0.0.1", 0
         self._session: ClientSession | None = None
 
     @property
@@ -301,7 +301,7 @@ class Door:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["Door"]:
@@ -312,7 +312,7 @@ class Door:
         await runner.setup()
         assert runner.server is not None
         server = await asyncio.get_running_loop().create_server(
-            partial(Connection, runner.server), "127.0.0.1", 0
+            partial(Connection, runner.server), self.host, self.port
         )
         self.port = server.sockets[0].getsockname()[1]
         self.gate.open()

@@ -53,7 +53,7 @@ class JournalGateway:
 
     def _guard(self, time: FakeTime) -> TokenMiddleware:
         time.step(NOW - time.time())
-        guard = TokenMiddleware(
+        self.guarding = TokenMiddleware(
             clock=time,
             timers=time,
             publishers=lambda: (
@@ -64,8 +64,8 @@ class JournalGateway:
             proven=lambda *_: None,
             has_proven=lambda _: False,
         )
-        guard.use_keys(parse_keys(self.issuer.document(), name="keys"))
-        return guard
+        self.guarding.use_keys(parse_keys(self.issuer.document(), name="keys"))
+        return self.guarding
 
     async def ask(
         self,

@@ -1,9 +1,11 @@
 """The publisher: the service account that a token was issued to."""
 
 import re
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 from aiohttp import web
 
 #: The form of ``sub`` in Kubernetes: the namespace is a DNS label, the service account a DNS
@@ -36,6 +38,20 @@ PRINCIPAL = web.RequestKey("principal", Principal)
 
 #: Whether it is of the gateway's own namespace.
 IS_OF_GATEWAY = web.RequestKey("is_of_gateway", bool)
+
+
+#: Whether it is of the gateway's own service account, and so of a gateway.
+IS_OWN_ACCOUNT = web.RequestKey("is_own_account", bool)
+
+
+def own_principal(token: bytes) -> Principal | None:
+    """Return whose token this process sends itself. The token is not verified."""
+    try:
+        _, claims, _ = token.split(b".")
+        said = msgspec.json.decode(urlsafe_b64decode(claims + b"=="))
+    except (ValueError, RecursionError):
+        return None
+    return Principal.of_subject(said.get("sub")) if isinstance(said, dict) else None
 
 
 def may_relay(request: web.BaseRequest) -> bool:

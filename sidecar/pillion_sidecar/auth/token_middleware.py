@@ -12,7 +12,13 @@ from aiohttp.http import HttpVersion11
 from aiohttp.streams import StreamReader
 from aiohttp.typedefs import Handler, Middleware
 
-from pillion_sidecar.auth.principal import IS_OF_GATEWAY, PRINCIPAL, Principal, Turned
+from pillion_sidecar.auth.principal import (
+    IS_OF_GATEWAY,
+    IS_OWN_ACCOUNT,
+    PRINCIPAL,
+    Principal,
+    Turned,
+)
 from pillion_sidecar.auth.tokens import TokenError, TokenKeys, Verified, verify
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.service import AllowedPublisher
@@ -103,12 +109,19 @@ class TokenMiddleware:
         self._keys: TokenKeys | None = None
         # The gateway's own.
         self._namespace: str | None = None
+        #: The service account of the gateway; None: it is not known.
+        self.own: Principal | None = None
         self._cache = TokenCache()
         self._unread = 0
 
     @property
     def has_keys(self) -> bool:
         return self._keys is not None
+
+    @property
+    def namespace(self) -> str | None:
+        """The gateway's own; None before the first keys."""
+        return self._namespace
 
     def use_keys(self, keys: TokenKeys) -> None:
         """From now on, verify with these keys only."""
@@ -127,6 +140,7 @@ class TokenMiddleware:
                 self._proven(request.protocol, found)
                 request[PRINCIPAL] = found
                 request[IS_OF_GATEWAY] = found.namespace == self._namespace
+                request[IS_OWN_ACCOUNT] = found == self.own
                 return await handler(request)
             if self._has_proven(request.protocol):
                 # A publisher that is no longer allowed must not keep a proven connection.

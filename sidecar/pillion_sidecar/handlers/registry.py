@@ -113,6 +113,10 @@ class HandlerRegistry:
         assert self._gateways is not None
         return self._gateways.post_history(service, timeout=timeout)
 
+    @property
+    def reaches_gateways(self) -> bool:
+        return self._gateways is not None
+
     def stores(self, services: Sequence[str], *, session: str, timeout: float) -> "HTTPStores":
         """See ``Gateways.stores``."""
         assert self._gateways is not None

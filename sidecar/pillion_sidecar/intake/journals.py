@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from pillion_sidecar.auth.principal import PRINCIPAL, namespace_of
+from pillion_sidecar.auth.principal import IS_OWN_ACCOUNT, PRINCIPAL, namespace_of
 from pillion_sidecar.http_errors import check_names, refuse, unavailable
 from pillion_sidecar.intake.bodies import BodyError, BodyReader, refuse_encoding
 from pillion_sidecar.intake.context import IntakeContext
@@ -133,7 +133,10 @@ async def _perform(
     from pillion_sidecar.stores.messages import CONTENT_TYPE, decode_request, encode_copy, verb_of
 
     principal = request.get(PRINCIPAL)
-    account = "" if principal is None else principal.service_account
+    account: str | None = "" if principal is None else principal.service_account
+    if request.get(IS_OWN_ACCOUNT):
+        # A gateway adopts sessions of its namespace, whoever began them.
+        account = None
     verb = NO_VERB
     try:
         asked = decode_request(body)

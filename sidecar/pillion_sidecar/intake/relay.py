@@ -246,6 +246,11 @@ def _dead_letter(told: RelayedDiscard) -> DeadLetter:
     )
 
 
+def relayed_group(namespace: str | None, subscription: str, group: str) -> str:
+    """Return the gateway's name of a group whose members are relayed for a subscription (uid)."""
+    return scoped(namespace, f"{subscription}/{group}") or ""
+
+
 class RelaySubmission(Submission):
     """The lines of a sidecar's request.
 
@@ -264,6 +269,8 @@ class RelaySubmission(Submission):
         """``namespace``: the sidecar's; None without tokens."""
         super().__init__(context=context, namespace=namespace, followers=followers)
         self._marks = marks
+        #: Whether all further lines are refused since no subscription is known for one.
+        self.misses_subscription = False
         # The refusal that applies to all further lines.
         self._stopped: Refusal | None = None
 
@@ -375,6 +382,7 @@ class RelaySubmission(Submission):
                 f"no enabled subscription {origin.subscription} is relayed to this gateway, as far"
                 " as it knows; its configuration may be on its way",
             )
+            self.misses_subscription = True
             self._reject(Guard.NO_ROOM, line, refusal=refusal)
             return
         self._take((decoded, line, digest, targets), moment, original)
@@ -384,7 +392,7 @@ class RelaySubmission(Submission):
         assert origin is not None
         if decoded.group is None:
             return None
-        return scoped(self._namespace, f"{origin.subscription}/{decoded.group}")
+        return relayed_group(self._namespace, origin.subscription, decoded.group)
 
     def _take(self, taken: Line, moment: Moment, gone: Original | None) -> None:
         """``gone``: the discarded earlier indication with its identity."""

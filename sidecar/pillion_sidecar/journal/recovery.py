@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.files import (
     Files,
     ReadableFiles,
@@ -29,7 +30,7 @@ from pillion_sidecar.journal.identities import (
     write_identities,
 )
 from pillion_sidecar.journal.marks import MARKS_NAME, Marks, read_marks
-from pillion_sidecar.journal.ports import IdentitySink, Recovered, is_full
+from pillion_sidecar.journal.ports import IdentitySink, PlainIdentity, Recovered, is_full
 from pillion_sidecar.journal.rebuild import Rebuild
 from pillion_sidecar.journal.records import FRAME, REASONS, Kind, read_frame
 from pillion_sidecar.journal.repair import (
@@ -402,6 +403,25 @@ class Recovery:
     lost_through: int
     oldest: int
     findings: tuple[Finding, ...]
+
+
+class NoIdentities:
+    """An ``IdentitySink`` for a journal that is only read: nobody publishes to it."""
+
+    def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None: ...
+
+    def restore(
+        self,
+        digest: bytes,
+        *,
+        accepted_at: float,
+        expires: float | None,
+        pending: bool,
+        reason: DiscardReason | None,
+        destination: str,
+        delivered: bool = False,
+        repeat: bool = False,
+    ) -> None: ...
 
 
 def recover(

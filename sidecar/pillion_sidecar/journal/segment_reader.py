@@ -116,16 +116,11 @@ class SegmentFileCache:
             self.forget(number)
 
 
-class SegmentReader:
-    """Blocks. Used by one thread."""
+class IndicationReader:
+    """Reads records back. Blocks. Used by one thread at a time."""
 
-    def __init__(self, files: Files, marks: MarksFile) -> None:
-        self._files = files
-        self._marks = marks
+    def __init__(self, files: Files) -> None:
         self._segments = SegmentFileCache(files)
-        self._walk: SegmentWalk | None = None
-
-    # ------------------------------------------------------------------ reading back
 
     def load(self, positions: Sequence[int], offset: float) -> list[Indication | None]:
         """Return the indications at ``positions``, None for a damaged one; ``offset`` is
@@ -157,7 +152,18 @@ class SegmentReader:
             # removal.
             return b""
 
-    # ------------------------------------------------------------------ removing
+    def close(self) -> None:
+        self._segments.close()
+
+
+class SegmentReader(IndicationReader):
+    """Blocks. Used by one thread."""
+
+    def __init__(self, files: Files, marks: MarksFile) -> None:
+        super().__init__(files)
+        self._files = files
+        self._marks = marks
+        self._walk: SegmentWalk | None = None
 
     def look_through(self, number: int, size: int, piece_bytes: int) -> None:
         self._walk = SegmentWalk(self._segments.get(number), size, piece_bytes=piece_bytes)
@@ -197,9 +203,6 @@ class SegmentReader:
     def remove_files(self, names: Sequence[str]) -> None:
         for name in names:
             self._files.remove(name)
-
-    def close(self) -> None:
-        self._segments.close()
 
 
 def _claimed(data: bytes, at: int) -> int:

@@ -273,6 +273,62 @@ class Groups:
         self.proceed(examined)
         return None
 
+    def next_expected(self, source: str | None, group: str) -> int:
+        """Return the first missing sequence of a live group; 0 if there is none."""
+        live = self._names.find((source, group)).live
+        return 0 if live is None else live.next_expected
+
+    def note_before(
+        self,
+        *,
+        source: str | None,
+        group: str,
+        member: GroupMember,
+        through: int,
+        moment: Moment,
+        accepted_at: float,
+    ) -> Refusal | None:
+        """Note that all members below ``through`` were queued elsewhere, by the deliverer whose
+        held ``member`` follows; ``accepted_at``: there (``Clock.monotonic()``)."""
+        self._times.follow_clock(moment)
+        name = self._names.find((source, group))
+        self._times.lapse(name, moment)
+        if decide(name.live, name.past, member).ready is not Guard.ACCEPTABLE:
+            # The member itself tells why.
+            return None
+        if name.live is None:
+            reason = self._names.reason_to_wait(name, member, moment)
+            if reason is not None:
+                return Refusal(FULL_RETRY_AFTER, reason)
+            self._begin_after(name, member, through, moment, accepted_at)
+            return None
+        live = name.live
+        expected, intervals = live.next_expected, len(live.received)
+        live.received.merge(Intervals((0, through) if through else ()))
+        self._names.lengthened(len(live.received) - intervals)
+        for sequence in sorted(name.held):
+            if expected <= sequence < live.next_expected:
+                self._held.complete(name, sequence)
+        return None
+
+    def _begin_after(
+        self, name: Name, member: GroupMember, through: int, moment: Moment, accepted_at: float
+    ) -> None:
+        self._names.leave(name)
+        self._generation += 1
+        name.live = GroupState(
+            generation=self._generation,
+            ordered=member.ordered,
+            expires=member.expires,
+            max_idle_seconds=member.max_idle_seconds,
+            received=Intervals((0, through) if through else ()),
+            received_at=accepted_at,
+            relayed_at=moment.monotonic,
+            window_until=accepted_at + self._window,
+        )
+        self._names.enter(name)
+        self._times.arm(name, moment)
+
     def _note(
         self,
         name: Name,

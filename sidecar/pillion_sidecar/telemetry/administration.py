@@ -306,45 +306,52 @@ class TokenFile:
             return b""
 
 
-def add_operator_route(
-    app: web.Application,
-    found: AdministrationRoutes,
-    *,
-    token: Callable[[], bytes],
-    refused: Callable[[], None],
-    console: bool,
-) -> None:
-    """Mount ``GET /v1/queues`` for the bearer of a token, and with ``console`` what the console of
-    a cluster asks for. The operator has checked who uses its console.
+class OperatorGuard:
+    """Lets the bearer of the operator's token in.
 
-    It is on the pod's address, so a client without the token learns nothing, not even whether one
-    exists. ``token`` runs in a thread, one call at a time, and returns nothing to refuse everybody;
-    ``refused`` is called for each refused request.
+    Its routes are on the pod's address, so a client without the token learns nothing, not even
+    whether one exists.
     """
-    one_at_a_time = asyncio.Lock()
-    routes, outcomes = found.queues, found.outcomes
 
-    async def is_known(request: web.Request) -> bool:
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            async with one_at_a_time:
-                expected = await asyncio.to_thread(token)
-            return _same(given.strip(), expected)
-        return False
+    def __init__(self, *, token: Callable[[], bytes], refused: Callable[[], None]) -> None:
+        """``token`` runs in a thread, one call at a time, and returns nothing to refuse everybody;
+        ``refused`` is called for each refused request."""
+        self._token = token
+        self._refused = refused
+        self._one_at_a_time = asyncio.Lock()
 
-    def guarded(handler: Handler, *parameters: str) -> Handler:
+    @classmethod
+    def of_file(cls, path: Path, *, refused: Callable[[], None]) -> "OperatorGuard":
+        return cls(token=TokenFile(path).read, refused=refused)
+
+    def guarded(self, handler: Handler, *parameters: str) -> Handler:
         checked = guarded_route(None, handler, *parameters)
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            if await is_known(request):
+            if await self._is_known(request):
                 return await checked(request)
-            refused()
+            self._refused()
             return web.Response(
                 status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
             )
 
         return answer
 
+    async def _is_known(self, request: web.Request) -> bool:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            async with self._one_at_a_time:
+                expected = await asyncio.to_thread(self._token)
+            return _same(given.strip(), expected)
+        return False
+
+
+def add_operator_route(
+    app: web.Application, found: AdministrationRoutes, *, guard: OperatorGuard, console: bool
+) -> None:
+    """Mount ``GET /v1/queues`` for the operator, and with ``console`` what the console of a
+    cluster asks for. The operator has checked who uses its console."""
+    routes, outcomes, guarded = found.queues, found.outcomes, guard.guarded
     app.router.add_get(
         "/v1/queues", guarded(routes.list_queues, "after", "limit"), allow_head=False
     )

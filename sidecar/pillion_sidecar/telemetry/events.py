@@ -416,6 +416,40 @@ EVENTS: tuple[Event, ...] = (
         "lasts, then refused with 429 until the disk has space; delivery continues.",
         ("reserved",),
     ),
+    Event(
+        "adoption-begun",
+        "INFO",
+        "This gateway takes over what a deliverer that is gone left pending at its stores.",
+        ("session", "service", "pending"),
+    ),
+    Event(
+        "adoption-done",
+        "INFO",
+        "An adoption is done, and its session is released. `duplicate`: indications that this "
+        "gateway had already; `refused`: those that it cannot deliver, or that follow a lost "
+        "member of their group.",
+        ("session", "service", "taken", "duplicate", "refused"),
+    ),
+    Event(
+        "adoption-refused",
+        "WARNING",
+        "An adopted indication cannot be delivered. Logged once for each destination and reason.",
+        ("session", "destination", "reason"),
+    ),
+    Event(
+        "adoption-failed",
+        "ERROR",
+        "An adoption failed. What is pending stays at the stores, and the operator orders the "
+        "adoption again.",
+        ("session", "service", "reason"),
+    ),
+    Event(
+        "adoption-defect",
+        "ERROR",
+        "A defect: the code that adopts a session raised an exception. What is pending stays at "
+        "the stores.",
+        ("session",),
+    ),
     Event("journal-writable", "INFO", "The journal's disk has space again.", ("reserved",)),
     Event(
         "journal-incomplete",

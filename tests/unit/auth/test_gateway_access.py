@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import trustme
 
+from pillion_sidecar.auth.principal import Principal, own_principal
 from pillion_sidecar.gateway_access import GatewayAccess
-from pillion_sidecar.settings import Settings, TLSFiles
+from pillion_sidecar.settings import GatewayEndpoint, Settings, TLSFiles
 from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 from support.token_issuer import TokenIssuer
@@ -51,6 +52,28 @@ async def test_a_sidecar_has_no_door(tmp_path: Path, fake_time: FakeTime) -> Non
     assert opened.doorway.acceptor is None
     assert opened.problems() == {}
     assert list(opened.metrics.samples()) == []
+
+
+async def test_the_gateways_own_account_is_read_from_its_token(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    keys, token = tmp_path / "token-keys.json", tmp_path / "token"
+    issuer = TokenIssuer()
+    keys.write_bytes(issuer.document())
+    endpoint = GatewayEndpoint(url="https://{service}", token=token)
+    doorway = Opened(tmp_path, fake_time, token_keys=keys, gateway=endpoint).doorway
+    await doorway.look()
+    assert doorway.tokens is not None
+    assert doorway.tokens.own is None
+    subject = "system:serviceaccount:team:gateway"
+    token.write_text(f"{issuer.token(sub=subject)}\n")
+    await doorway.look()
+    assert doorway.tokens.own == Principal("team", "gateway")
+
+
+@pytest.mark.parametrize("token", [b"", b"x", b"a.b.c", b"a.W10.c", b"a.eyJzdWIiOjF9.c", b"\xff.."])
+def test_what_is_no_token_is_nobodys(token: bytes) -> None:
+    assert own_principal(token) is None
 
 
 async def test_the_last_good_keys_stay(

@@ -67,6 +67,8 @@ PORTS = {
     "pillion_sidecar.journal": "pillion_sidecar.journal.ports",
 }
 CONNECTING = {
+    "pillion_sidecar.adopted_journal",
+    "pillion_sidecar.adoption_runtime",
     "pillion_sidecar.app",
     "pillion_sidecar.copies_runtime",
     "pillion_sidecar.history_runtime",

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from pillion_sidecar.auth.principal import Principal
 from pillion_sidecar.journal.segments import position_of, segment_name
 from pillion_sidecar.journal.workers import ThreadWorker
-from pillion_sidecar.stores.copies import Copy
+from pillion_sidecar.stores.copies import Copy, FencedError
 from pillion_sidecar.stores.messages import (
     MAXIMUM_READ,
     AppendRequest,
@@ -235,6 +236,25 @@ async def test_another_account_of_the_namespace_gets_at_no_copy_of_its_neighbour
             ("claim", "forbidden"): 1,
             ("read", "forbidden"): 1,
         }
+
+
+async def test_a_gateways_own_account_adopts_a_session_of_its_namespace() -> None:
+    async with opened(JournalGateway(limits=LIMITS, tokens=True)) as gateway:
+        gateway.guarding.own = Principal("team", "gateway")
+        await gateway.copy(CLAIM, namespace="team")
+        claim = ClaimRequest(number=9, claimant="adopter")
+        copy = await gateway.copy(claim, namespace="team", account="gateway")
+        assert copy.promised == (9, "adopter")
+        # The session is still of the account that began it.
+        status, _ = await gateway.refused(CLAIM, namespace="team", account="other")
+        assert status == 403
+        status, error = await gateway.refused(CLAIM, namespace="team")
+        assert (status, type(error)) == (409, FencedError)
+        # There it is another account's name.
+        await gateway.copy(CLAIM, namespace="other")
+        for account in ("gateway", "else"):
+            status, _ = await gateway.refused(CLAIM, namespace="other", account=account)
+            assert status == 403
 
 
 async def test_a_released_session_is_gone(gateway: JournalGateway) -> None:

@@ -14,7 +14,7 @@ from pillion_sidecar.telemetry.administration import (
     MOST_TOKEN_BYTES,
     Administration,
     AdministrationRoutes,
-    TokenFile,
+    OperatorGuard,
     add_operator_route,
 )
 from pillion_sidecar.testing import FakeTime
@@ -69,8 +69,7 @@ async def door(
     add_operator_route(
         app,
         AdministrationRoutes(administration),
-        token=TokenFile(tmp_path / "token").read,
-        refused=refused,
+        guard=OperatorGuard.of_file(tmp_path / "token", refused=refused),
         console=request.param,
     )
     async with made.client:

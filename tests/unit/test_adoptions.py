@@ -1,0 +1,314 @@
+"""A gateway adopts a session: it claims it, sends what is pending, and releases it (S3.7)."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pillion_sidecar.adoption_runtime import CLAIMANT, FOLDER_NAME, Adoptions, Gateway
+from pillion_sidecar.journal.segments import segment_name
+from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, ReleaseRequest, Request
+from pillion_sidecar.stores.shipping import RETRY_SECONDS
+from pillion_sidecar.wire.adoptions import (
+    AdoptionOrder,
+    AdoptionStatus,
+    OrderedGroup,
+    OrderedStores,
+    OrderError,
+    read_order,
+)
+from support.adoption import DECODER, Adopter, Gone, KeptCopies
+from support.stores import NAMES, SESSION
+
+ORDER = AdoptionOrder(
+    session=SESSION,
+    service="default",
+    stores=OrderedStores(groups=[OrderedGroup(name="g", members=list(NAMES))]),
+)
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stores = KeptCopies()
+        self.adopter = Adopter()
+        self.problem: str | None = None
+        self.adoptions = self.again()
+
+    def again(self, adopter: Adopter | None = None) -> Adoptions:
+        """Another run of the gateway, or another gateway."""
+        adopter = adopter or self.adopter
+        gateway = Gateway(
+            context=adopter.context,
+            clock=adopter.time,
+            timers=adopter.time,
+            observer=adopter.counted,
+            decoder=lambda: DECODER,
+            namespace=lambda: None,
+            is_relayed=lambda uid: False,
+            connect=lambda services, session: self.stores,
+            problem=lambda: self.problem,
+        )
+        return Adoptions(self.folder, gateway, name="shared-0")
+
+    async def ended(self, adoptions: Adoptions | None = None) -> AdoptionStatus:
+        """Order, and wait until nothing is under way."""
+        adoptions = adoptions or self.adoptions
+        adoptions.order(ORDER)
+        await until_idle(adoptions)
+        (status,) = adoptions.statuses
+        return status
+
+    def scratch(self) -> list[str]:
+        folder = self.folder / FOLDER_NAME
+        return sorted(one.name for one in folder.iterdir()) if folder.exists() else []
+
+
+async def until_idle(adoptions: Adoptions) -> None:
+    await asyncio.gather(*adoptions._tasks)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def gone(*identifiers: str) -> Gone:
+    made = Gone()
+    made.give_all(*(identifiers or ("1", "2", "3")))
+    return made
+
+
+class Asked:
+    """Waits until a store is asked for something."""
+
+    def __init__(self, stores: KeptCopies, kind: type[Request]) -> None:
+        self.happened = asyncio.Event()
+        self._kind = kind
+        stores.asking = self._asking
+
+    def _asking(self, store: str, request: Request) -> None:
+        if isinstance(request, self._kind):
+            self.happened.set()
+
+
+# ---------------------------------------------------------------------- the whole
+
+
+async def test_all_that_is_pending_is_taken_and_the_session_is_released(world: World) -> None:
+    world.stores.keep(gone())
+    status = await world.ended()
+    assert (status.state, status.problem) == ("Done", None)
+    assert (status.pending, status.taken, status.duplicate, status.refused) == (0, 3, 0, 0)
+    assert world.adopter.taken("siem") == ["1", "2", "3"]
+    assert world.stores.counts() == [0, 0, 0]
+    assert world.scratch() == []
+    assert world.stores.closed == 1
+
+
+async def test_the_claim_names_the_adopter_and_fences_the_deliverer(world: World) -> None:
+    world.stores.keep(gone())
+    world.adopter.fill()
+    world.adoptions.order(ORDER)
+    asked = Asked(world.stores, ReadRequest)
+    await asked.happened.wait()
+    claims = [one for _, one in world.stores.asked if isinstance(one, ClaimRequest)]
+    assert claims[-1].number > 1
+    assert claims[-1].claimant.startswith(f"{CLAIMANT}shared-0/")
+    await world.adoptions.close()
+
+
+async def test_the_latest_of_the_copies_is_taken(world: World) -> None:
+    deliverer = gone("1")
+    world.stores.keep(deliverer, "a")
+    deliverer.give_all("2", "3")
+    world.stores.keep(deliverer, "b", "c")
+    world.stores.away = {"b"}
+    world.adoptions.order(ORDER)
+    await until(lambda: len(world.adopter.queues.taken) == 3)
+    assert world.adopter.taken("siem") == ["1", "2", "3"]
+    await world.adoptions.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        async for _ in turns():
+            if condition():
+                return
+
+
+async def turns() -> Any:
+    """Wait for the threads' work, turn by turn."""
+    for _ in range(100_000):
+        await asyncio.to_thread(int)
+        yield
+
+
+async def test_it_waits_for_enough_stores_and_names_the_missing(world: World) -> None:
+    world.stores.keep(gone())
+    world.stores.away = {"a", "b"}
+    status = world.adoptions.order(ORDER)
+    assert status.state == "Waiting"
+    await until(lambda: world.adoptions.statuses[0].missing == ["a", "b"])
+    (status,) = world.adoptions.statuses
+    assert status.state == "Claiming"
+    assert "a: a is away" in str(status.problem)
+    assert world.adopter.queues.taken == []
+    world.stores.away.clear()
+    world.adopter.time.advance(RETRY_SECONDS)
+    await until_idle(world.adoptions)
+    assert [one.state for one in world.adoptions.statuses] == ["Done"]
+    assert world.adopter.taken("siem") == ["1", "2", "3"]
+
+
+# ---------------------------------------------------------------------- again, and others
+
+
+async def test_an_order_for_what_is_under_way_or_done_begins_nothing(world: World) -> None:
+    world.stores.keep(gone())
+    world.adoptions.order(ORDER)
+    assert world.adoptions.order(ORDER).state == "Waiting"
+    await until_idle(world.adoptions)
+    assert world.adoptions.order(ORDER).state == "Done"
+    assert world.adoptions._tasks == set()
+    assert len(world.adopter.queues.taken) == 3
+
+
+async def test_a_gateway_that_ended_before_it_was_done_begins_anew(world: World) -> None:
+    world.stores.keep(gone())
+    world.adopter.queues.barriers = []
+    world.adoptions.order(ORDER)
+    await world.adopter.queues.barrier_asked.wait()
+    await world.adoptions.close()
+    assert world.stores.counts() == [1, 1, 1]
+    world.adopter.queues.barriers = None
+    status = await world.ended(world.again())
+    assert (status.state, status.taken, status.duplicate) == ("Done", 0, 3)
+    assert len(world.adopter.queues.taken) == 3
+    assert world.stores.counts() == [0, 0, 0]
+
+
+async def test_what_a_crash_left_of_a_copy_is_taken_anew(world: World) -> None:
+    world.stores.keep(gone())
+    left = world.folder / FOLDER_NAME / SESSION
+    left.mkdir(parents=True)
+    (left / segment_name(1)).write_bytes(b"x" * 100)
+    assert (await world.ended()).taken == 3
+
+
+async def test_a_second_adopter_after_the_first_finds_nothing(world: World) -> None:
+    world.stores.keep(gone())
+    await world.ended()
+    other = Adopter()
+    status = await world.ended(world.again(other))
+    assert (status.state, status.taken, status.duplicate) == ("Done", 0, 0)
+    assert other.queues.taken == []
+    assert world.stores.counts() == [0, 0, 0]
+
+
+async def test_an_adopter_that_another_has_fenced_says_so_and_keeps_the_session(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.stores.keep(gone())
+    world.adopter.queues.barriers = []
+    world.adoptions.order(ORDER)
+    await world.adopter.queues.barrier_asked.wait()
+    for name in NAMES:
+        world.stores.sessions[name].perform(
+            SESSION, ClaimRequest(number=9, claimant="other"), account=""
+        )
+    world.adopter.queues.secure()
+    await until_idle(world.adoptions)
+    (status,) = world.adoptions.statuses
+    assert status.state == "Failed"
+    assert status.problem == "other has claimed the session under epoch 9"
+    assert world.stores.counts() == [1, 1, 1]
+    (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert "what it has pending stays at its stores" in record.getMessage()
+
+
+async def test_one_that_has_failed_begins_anew_when_it_is_ordered_again(world: World) -> None:
+    world.stores.keep(gone())
+    blocked = world.folder / FOLDER_NAME
+    blocked.write_text("no folder")
+    status = await world.ended()
+    assert (status.state, status.problem) == ("Failed", "the disk refuses: Not a directory")
+    blocked.unlink()
+    assert (await world.ended()).state == "Done"
+
+
+async def test_stores_that_are_away_at_the_release_are_named(world: World) -> None:
+    world.stores.keep(gone())
+    asked = Asked(world.stores, ReleaseRequest)
+    world.adopter.queues.barriers = []
+    world.adoptions.order(ORDER)
+    await world.adopter.queues.barrier_asked.wait()
+    world.stores.away = {"c"}
+    world.adopter.queues.secure()
+    await asked.happened.wait()
+    await until(lambda: idle(world))
+    (status,) = world.adoptions.statuses
+    assert status.state == "Done"
+    assert status.problem == (
+        "stores keep the session, since they could not be asked: c: c is away"
+    )
+    assert world.stores.counts() == [0, 0, 1]
+
+
+async def test_a_store_that_was_away_at_the_release_brings_nothing_back(world: World) -> None:
+    await test_stores_that_are_away_at_the_release_are_named(world)
+    world.stores.away.clear()
+    other = Adopter()
+    assert (await world.ended(world.again(other))).state == "Done"
+    assert other.queues.taken == []
+    assert world.stores.counts() == [0, 0, 0]
+
+
+def idle(world: World) -> bool:
+    """Let the time of all waits pass."""
+    world.adopter.time.advance(60.0)
+    return not world.adoptions._tasks
+
+
+async def test_a_copy_that_breaks_the_adoption_ends_no_gateway(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    world.stores.keep(gone())
+    monkeypatch.setattr("pillion_sidecar.adoption_runtime.recover_copy", fails)
+    status = await world.ended()
+    assert (status.state, status.problem) == ("Failed", "a defect; see the gateway's log")
+    assert any(one.exc_info for one in caplog.records)
+    assert world.stores.counts() == [1, 1, 1]
+
+
+# ---------------------------------------------------------------------- orders
+
+
+def test_an_order_names_what_is_wrong_with_it() -> None:
+    for body, told in (
+        (b"{", "the order: "),
+        (b"{}", "session"),
+        (b'{"session":"x","service":"a","stores":{"groups":[]}}', "$.session"),
+    ):
+        with pytest.raises(OrderError) as found:
+            read_order(body)
+        assert told in str(found.value)
+
+
+async def test_a_store_that_is_named_twice_is_refused(world: World) -> None:
+    stores = OrderedStores(groups=[OrderedGroup(name="g", members=["a", "a"])])
+    with pytest.raises(OrderError, match="stores: a store is named twice: a; name each once"):
+        world.adoptions.order(AdoptionOrder(session=SESSION, service="default", stores=stores))
+
+
+async def test_a_deliverer_that_can_adopt_nothing_refuses(world: World) -> None:
+    world.problem = "this deliverer is no gateway"
+    with pytest.raises(OrderError, match="this deliverer is no gateway"):
+        world.adoptions.order(ORDER)
+    assert world.adoptions.statuses == []
