@@ -468,6 +468,7 @@ class Deliverer:
         if gateway is not None:
             assert self._handlers is not None
             await self._work.hand_over(gateway, handlers=self._handlers, until=until)
+        await self._folder.shipped(until)
 
     def _close_intake(self) -> None:
         self._gate.close(SHUTTING_DOWN)

@@ -207,6 +207,18 @@ class JournalFolder:
         """Calls back once all that the journal has taken is in enough stores; None without any."""
         return None if self._stores is None else self._stores.stable
 
+    async def shipped(self, until: float) -> None:
+        """Wait until enough stores have all that the journal has; ``until``: at most."""
+        if self._stores is None or self._journal is None:
+            return
+        done = asyncio.Event()
+        timer = self._timers.call_at(until, done.set)
+        # With what was settled last.
+        self._journal.commit()
+        self._stores.stable(done.set)
+        await done.wait()
+        timer.cancel()
+
     def acknowledgement(self, service: IndicationService) -> Acknowledgement:
         """Return the default level, as far as it can be given."""
         has_stores = self._stores is not None

@@ -37,13 +37,14 @@ class World:
         return [str(gateway.door.port) for gateway in self.gateways]
 
     @asynccontextmanager
-    async def sidecar(self, *options: str, **stores: Any) -> AsyncIterator[Sidecar]:
+    async def sidecar(self, *options: str, grace: int = 0, **stores: Any) -> AsyncIterator[Sidecar]:
         """Run it on the journal while the context lasts; then it is killed."""
         members = [{"gatewayRef": {"name": name}} for name in self.names]
         given: JSON = {"groups": [{"name": "all", "members": members}], **stores}
         folder = self.folder / "resources"
         folder.mkdir(exist_ok=True)
-        write(folder, *resources(listener("there", self.listener.url), stores=given))
+        service = {"stores": given, "shutdownGracePeriodSeconds": grace}
+        write(folder, *resources(listener("there", self.listener.url), **service))
         arguments = ("--journal", str(self.journal), "--gateway", GATEWAY, *options)
         async with sidecar(folder, *arguments) as made:
             yield made
@@ -84,6 +85,17 @@ async def test_what_was_stable_arrives_although_the_folder_is_gone(world: World)
         (claimed,) = made.events("session-claimed")
         assert (claimed["session"], claimed["restored"]) == (SESSION, True)
     assert sorted(map(int, world.listener.identifiers)) == list(range(500))
+
+
+async def test_a_stop_waits_until_the_stores_know_what_is_delivered(world: World) -> None:
+    async with world.sidecar("--session", "one", grace=30) as made:
+        await made.publish(*alerts(0, 50), query="ack=delivered&timeout=60")
+        made.process.terminate()
+        assert await made.ended() == 0
+    world.lose_the_journal()
+    async with world.sidecar("--session", "one") as made:
+        await made.publish(*alerts(50, 1), query="ack=delivered&timeout=60")
+    assert sorted(map(int, world.listener.identifiers)) == list(range(51))
 
 
 async def test_numbers_that_no_copy_has_are_not_used_again(world: World) -> None:

@@ -34,7 +34,8 @@ def test_a_sidecar_knows_where_gateways_are() -> None:
     url = "https://pillion-{service}.team.svc:8288"
     args = arguments("--gateway", url, "--gateway-ca", "ca", "--gateway-token", "token")
     assert gateway_access(args) == GatewayEndpoint(url=url, ca=Path("ca"), token=Path("token"))
-    assert gateway_access(arguments("--gateway", "http://127.0.0.1:8288")) is not None
+    for url in ("http://127.0.0.1:8288", "http://127.0.0.1:{service}", "http://{service}:8288"):
+        assert gateway_access(arguments("--gateway", url)) == GatewayEndpoint(url=url)
 
 
 @pytest.mark.parametrize(
