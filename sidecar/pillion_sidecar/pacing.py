@@ -35,10 +35,17 @@ class Pace:
         """When so many tokens (at most the burst) are there; it may be in the past."""
         return self._at + (self._missing + tokens - self.burst) / self.per_second
 
-    def spend(self, now: float) -> None:
-        """Spend a token, which must be :meth:`due`."""
-        self._missing = 1 + max(0.0, self._missing - (now - self._at) * self.per_second)
+    def available(self, now: float) -> int:
+        """Return the number of tokens that can be spent now."""
+        return int(self.burst - self._missing_at(now))
+
+    def spend(self, now: float, tokens: int = 1) -> None:
+        """Spend tokens, which must be :meth:`due`."""
+        self._missing = tokens + self._missing_at(now)
         self._at = now
+
+    def _missing_at(self, now: float) -> float:
+        return max(0.0, self._missing - (now - self._at) * self.per_second)
 
     # ------------------------------------------------------------------ for a metric
 

@@ -1,8 +1,11 @@
 """The rate limit of publishers (``publisherRateLimit``): a token bucket for each."""
 
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from pillion_sidecar.config.schema.limits import RateLimit
+from pillion_sidecar.indication import Refusal
 from pillion_sidecar.pacing import Pace
 
 #: Beyond it the publisher without an indication for the longest time is forgotten; it begins anew.
@@ -66,3 +69,65 @@ def publisher_of(*, namespace: str | None, source: str | None, publisher: str | 
     if source is not None:
         return f"source {source}"
     return "" if publisher is None else f"publisher {publisher}"
+
+
+class LinePacing:
+    """Keeps the lines of one request to the limits of their publishers."""
+
+    def __init__(self, *, namespace: str | None, publisher: str | None) -> None:
+        self._namespace = namespace
+        self._publisher = publisher
+        # What limits the publisher of the line.
+        self._pace: Pace | None = None
+        # What the first line beyond a limit was beyond, why, and the number of lines since.
+        self._over: tuple[Pace, str] | None = None
+        self._beyond = 0
+
+    def refusal(
+        self, paces: PublisherPaces, source: str | None, now: float, *, has_closed: bool
+    ) -> Refusal | None:
+        """Return why a line is refused if it, or one before it, is beyond a limit. ``has_closed``:
+        all further lines are refused already."""
+        publisher = self._publisher_of(source)
+        pace = self._pace = paces.of(publisher)
+        if not has_closed and pace.due() > now:
+            self._over = pace, paces.reason(publisher)
+        if self._over is None:
+            return None
+        over, reason = self._over
+        self._beyond += 1
+        # So many are accepted then.
+        wait = over.due(min(self._beyond, over.burst)) - now
+        return Refusal(max(0.0, wait), reason)
+
+    def spend(self, now: float) -> None:
+        """The line was accepted."""
+        if self._pace is not None:
+            self._pace.spend(now)
+
+    def within(self, paces: PublisherPaces, sources: Sequence[str | None], now: float) -> int:
+        """Return the number of lines before the first that is beyond a limit."""
+        within, left = 0, dict[Pace, int]()
+        for pace, count in self._runs(paces, sources):
+            if pace not in left:
+                left[pace] = pace.available(now)
+            if left[pace] < count:
+                return within + left[pace]
+            left[pace] -= count
+            within += count
+        return within
+
+    def spend_all(self, paces: PublisherPaces, sources: Sequence[str | None], now: float) -> None:
+        """The lines of these sources were accepted."""
+        for pace, count in self._runs(paces, sources):
+            pace.spend(now, count)
+
+    def _runs(
+        self, paces: PublisherPaces, sources: Sequence[str | None]
+    ) -> Iterator[tuple[Pace, int]]:
+        """Yield what limits each run of lines of one source, with its length."""
+        for source, run in groupby(sources):
+            yield paces.of(self._publisher_of(source)), sum(1 for _ in run)
+
+    def _publisher_of(self, source: str | None) -> str:
+        return publisher_of(namespace=self._namespace, source=source, publisher=self._publisher)

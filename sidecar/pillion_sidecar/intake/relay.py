@@ -32,11 +32,10 @@ from pillion_sidecar.intake.fast_path import (
     membership_of,
 )
 from pillion_sidecar.intake.parameters import UNMARKED, RelayMarks
-from pillion_sidecar.intake.submission import Submission
+from pillion_sidecar.intake.submission import Line, Submission
 from pillion_sidecar.reliability.duplicates import Original
 from pillion_sidecar.reliability.group_rules import Moment
 from pillion_sidecar.reliability.identity import relayed_digest, scoped
-from pillion_sidecar.reliability.message_groups import Examined
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard
 from pillion_sidecar.wire.relay import (
@@ -232,18 +231,12 @@ def _number(value: Any) -> int:
     return value
 
 
-def _whom(origin: RelayOrigin) -> str:
+def _whom(origin: RelayOrigin, discard: RelayedDiscard) -> str:
     """Tell dead letters of the same indication apart by the destinations that have lost it."""
-    discard = origin.discard
-    return (
-        origin.subscription if discard is None else f"{origin.subscription}/{discard.destination}"
-    )
+    return f"{origin.subscription}/{discard.destination}"
 
 
-def _dead_letter(origin: RelayOrigin) -> DeadLetter | None:
-    told = origin.discard
-    if told is None:
-        return None
+def _dead_letter(told: RelayedDiscard) -> DeadLetter:
     return DeadLetter(
         destination=told.destination,
         reason=told.reason,
@@ -275,40 +268,108 @@ class RelaySubmission(Submission):
         self._stopped: Refusal | None = None
 
     def refuse(self, error: LineError, line: int) -> None:
+        # They may stop it.
+        self.take()
         if self._stopped is None:
             super().refuse(error, line)
         else:
             self._refuse_for_now(self._stopped, (), line)
 
-    def add(self, decoded: Decoded, line: int) -> None:
-        self.accept(decoded, line)
-
-    def accept(self, decoded: Decoded, line: int) -> None:
-        """Accept a line, or note that it is a duplicate or refused."""
-        context, origin = self._context, decoded.relay
+    def _digest(self, decoded: Decoded) -> bytes:
+        origin = decoded.relay
         assert origin is not None
-        if context.closing is not None:
-            self._turn_away(context.closing, line)
-            return
-        if self._stopped is not None:
-            self._reject(Guard.NO_ROOM, line, refusal=self._stopped)
-            return
-        moment = Moment(context.clock.monotonic(), context.clock.time())
-        digest = relayed_digest(
+        return relayed_digest(
             self._namespace,
-            _whom(origin),
+            origin.subscription if origin.discard is None else _whom(origin, origin.discard),
             source=decoded.source,
             identifier=decoded.identifier,
             context=origin.context,
             number=origin.number,
         )
+
+    def _accept_together(
+        self, added: Sequence[tuple[Decoded, int]], expiring: Sequence[int]
+    ) -> None:
+        digests = [self._digest(decoded) for decoded, _ in added]
+        self._accept_runs(added, digests, self._context.memory.suspects(digests))
+
+    def _accept_new(
+        self, added: Sequence[tuple[Decoded, int]], digests: Sequence[bytes | None]
+    ) -> None:
+        lines = [] if self._stopped is not None else self._known(added, digests)
+        if not self._offer_all(lines, self._context.clock.monotonic()):
+            for one in lines:
+                self._accept(*one)
+        for (decoded, line), digest in zip(added[len(lines) :], digests[len(lines) :], strict=True):
+            self._accept(decoded, line, digest)
+
+    def _known(
+        self, added: Sequence[tuple[Decoded, int]], digests: Sequence[bytes | None]
+    ) -> list[Line]:
+        """Return lines with their targets, up to the first whose subscription is not known."""
+        relayed, lines = self._context.routes.relayed, list[Line]()
+        targets: tuple[Target, ...] = ()
+        for (decoded, line), digest in zip(added, digests, strict=True):
+            origin = decoded.relay
+            assert origin is not None
+            target = relayed(origin.subscription, decoded.instance)
+            if target is None:
+                break
+            # Queues look equal targets up once.
+            if not targets or target is not targets[0]:
+                targets = (target,)
+            lines.append((decoded, line, digest, targets))
+        return lines
+
+    def _offer_all(self, lines: Sequence[Line], now: float) -> bool:
+        context, moment = self._context, Moment(now, self._context.clock.time())
+        usual = Relayed(now, moment.wall + context.memory.window_seconds)
+        indications = [
+            self._indication(decoded, line, digest, moment, usual)
+            for decoded, line, digest, _ in lines
+        ]
+        for one in indications:
+            one.unsettled = 1
+        targets = [line[3] for line in lines]
+        if not context.queues.offer_all(indications, targets):
+            return False
+        for follower in self._followers:
+            follower.offered_all(indications, targets, [line[1] for line in lines])
+        until = moment.of_date(usual.remembered_until)
+        context.memory.add_all(
+            [one.digest for one in indications if one.relayed is usual and one.digest is not None],
+            now,
+            expires_at=until,
+        )
+        for one in indications:
+            if one.relayed is not usual:
+                self._keep_identity(one, moment)
+        self.accepted += len(indications)
+        return True
+
+    def _accept(
+        self,
+        decoded: Decoded,
+        line: int,
+        digest: bytes | None,
+        targets: Sequence[Target] | None = None,
+    ) -> None:
+        context, origin = self._context, decoded.relay
+        assert origin is not None
+        assert digest is not None
+        if self._stopped is not None:
+            self._reject(Guard.NO_ROOM, line, refusal=self._stopped)
+            return
+        moment = Moment(context.clock.monotonic(), context.clock.time())
         original = context.memory.find(digest, moment.monotonic)
         if original is not None and not original.is_gone:
             group = self._group(decoded)
             self._repeat(decoded, decoded.source, group, moment, line, (digest, original))
             return
-        target = context.routes.relayed(origin.subscription, decoded.instance)
-        if target is None:
+        if targets is None:
+            target = context.routes.relayed(origin.subscription, decoded.instance)
+            targets = () if target is None else (target,)
+        if not targets:
             refusal = Refusal(
                 UNKNOWN_RETRY_AFTER,
                 f"no enabled subscription {origin.subscription} is relayed to this gateway, as far"
@@ -316,7 +377,7 @@ class RelaySubmission(Submission):
             )
             self._reject(Guard.NO_ROOM, line, refusal=refusal)
             return
-        self._take(decoded, digest, target, moment, line, original)
+        self._take((decoded, line, digest, targets), moment, original)
 
     def _group(self, decoded: Decoded) -> str | None:
         origin = decoded.relay
@@ -325,80 +386,67 @@ class RelaySubmission(Submission):
             return None
         return scoped(self._namespace, f"{origin.subscription}/{decoded.group}")
 
-    def _take(
-        self,
-        decoded: Decoded,
-        digest: bytes,
-        target: Target,
-        moment: Moment,
-        line: int,
-        gone: Original | None,
-    ) -> None:
+    def _take(self, taken: Line, moment: Moment, gone: Original | None) -> None:
         """``gone``: the discarded earlier indication with its identity."""
-        origin, context = decoded.relay, self._context
-        assert origin is not None
-        # A sidecar's clock may be ahead.
-        wall = min(origin.accepted_at, moment.wall)
-        accepted_at = moment.of_date(wall)
-        group, examined = None if decoded.group is None else self._group(decoded), None
-        if group is not None and decoded.member is not None:
+        decoded, line, digest, targets = taken
+        usual = Relayed(moment.monotonic, moment.wall + self._context.memory.window_seconds)
+        indication, examined = self._indication(decoded, line, digest, moment, usual), None
+        if indication.group is not None and decoded.member is not None:
+            origin = decoded.relay
+            assert origin is not None
+            wall = min(origin.accepted_at, moment.wall)
             examined = self._examine(
                 decoded,
                 decoded.source,
-                group,
+                indication.group,
                 moment,
                 line,
-                accepted=Moment(accepted_at, wall),
-                known=None if gone is None else (digest, gone),
+                accepted=Moment(indication.accepted_at, wall),
+                known=None if gone is None or digest is None else (digest, gone),
             )
             if examined is None:
                 return
-        remembered_until = moment.wall + context.memory.window_seconds
-        if decoded.expires is not None:
-            remembered_until = max(remembered_until, decoded.expires)
-        indication = Indication(
+        if self._offer(indication, targets, examined, line):
+            self._remember(indication, moment, examined, gone)
+
+    def _indication(
+        self, decoded: Decoded, line: int, digest: bytes | None, moment: Moment, usual: Relayed
+    ) -> Indication:
+        """``usual``: unless its ``expires`` is later."""
+        origin, relayed, expires = decoded.relay, usual, decoded.expires
+        assert origin is not None
+        if expires is not None and expires > usual.remembered_until:
+            relayed = Relayed(usual.at, expires)
+        return Indication(
             body=decoded.body,
             class_name=decoded.class_name,
-            accepted_at=accepted_at,
+            # A sidecar's clock may be ahead.
+            accepted_at=moment.of_date(min(origin.accepted_at, moment.wall)),
             source=decoded.source,
             identifier=decoded.identifier,
-            group=group,
+            group=None if decoded.group is None else self._group(decoded),
             member=decoded.member,
             expires=decoded.expires,
             digest=digest,
             languages=decoded.languages,
             trackers=self._trackers,
-            relayed=Relayed(moment.monotonic, remembered_until),
-            dead_letter=_dead_letter(origin),
+            relayed=relayed,
+            dead_letter=None if origin.discard is None else _dead_letter(origin.discard),
             redrives=REDRIVEN_ELSEWHERE if line in self._marks.repeated else 0,
             trace=self._marks.traces.get(line),
         )
-        if self._offer(indication, (target,), examined, line):
-            self._remember(indication, moment, examined, gone)
 
-    def _remember(
-        self,
-        indication: Indication,
-        moment: Moment | None,
-        examined: Examined | None,
-        gone: Original | None,
-    ) -> None:
+    def _keep_identity(self, indication: Indication, moment: Moment | None) -> None:
         digest, relayed = indication.digest, indication.relayed
         assert moment is not None
         assert digest is not None
         assert relayed is not None
-        if gone is not None:
-            self._context.memory.forget(digest)
         self._context.memory.add(
             digest,
             relayed.at,
             expires_at=moment.of_date(relayed.remembered_until),
             pending=indication.unsettled > 0,
         )
-        self.accepted += 1
-        if examined is not None:
-            # Only now: it may discard the line, whose identity must be remembered by then.
-            self._context.groups.proceed(examined)
 
     def _refuse_for_now(self, refusal: Refusal, targets: Sequence[Target], line: int) -> None:
         super()._refuse_for_now(refusal, targets, line)

@@ -4,6 +4,7 @@ leaves no trace. States: :mod:`pillion_sidecar.reliability.states`."""
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import TypeAlias
 
 from pillion_sidecar.indication import Indication, Refusal, Target, Tracker, Unreached
 from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
@@ -14,9 +15,8 @@ from pillion_sidecar.intake.decoding import (
     digest_of,
     expired_field,
 )
-from pillion_sidecar.intake.pacing import PublisherPaces, publisher_of
+from pillion_sidecar.intake.pacing import LinePacing, PublisherPaces
 from pillion_sidecar.intake.redelivery import RepeatedLines
-from pillion_sidecar.pacing import Pace
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, Original
 from pillion_sidecar.reliability.group_rules import Moment
 from pillion_sidecar.reliability.identity import scoped
@@ -36,6 +36,8 @@ CLOSING_RETRY_AFTER = 1.0
 MAXIMUM_GROUP_LIFE = MAXIMUM_GROUP_IDLE + 86_400
 WRONG = 400
 FOR_NOW = 429
+#: A decoded line with its number, its identity and its targets.
+Line: TypeAlias = tuple[Decoded, int, bytes | None, Sequence[Target]]
 
 
 class Submission:
@@ -71,7 +73,6 @@ class Submission:
         self._reported = (0, 0, 0, 0)
         self._namespace = namespace
         self._source = source
-        self._publisher = publisher
         #: With the namespace.
         self.publisher_id = scoped(namespace, publisher)
         self._languages = languages
@@ -83,11 +84,7 @@ class Submission:
             self._repeats = RepeatedLines(context.redeliveries)
         # A refusal that applies to all further lines.
         self._closed_all: Refusal | None = None
-        # What limits the publisher of the line.
-        self._pace: Pace | None = None
-        # What the first line beyond a limit was beyond, why, and the number of lines since.
-        self._over: tuple[Pace, str] | None = None
-        self._beyond = 0
+        self._pacing = LinePacing(namespace=namespace, publisher=publisher)
         # The least refused sequence of each ordered group: what follows would be out of order.
         self._closed_groups: dict[tuple[str | None, str], int] = {}
         # Destinations of refused lines, which later lines must not overtake, with the refusal.
@@ -136,7 +133,7 @@ class Submission:
         added, self._added = self._added, []
         expiring, self._expiring = self._expiring, []
         before, context = len(self.refused), self._context
-        if len(added) < 2 or context.paces is not None or context.closing is not None:
+        if len(added) < 2 or context.closing is not None:
             for decoded, line in added:
                 self.accept(decoded, line)
         else:
@@ -156,6 +153,15 @@ class Submission:
             now = self._context.clock.time()
             expired = {one for one in expiring if expired_field(added[one][0], now) is not None}
             suspects = sorted(expired.union(suspects))
+        self._accept_runs(added, digests, suspects)
+
+    def _accept_runs(
+        self,
+        added: Sequence[tuple[Decoded, int]],
+        digests: Sequence[bytes | None],
+        suspects: Sequence[int],
+    ) -> None:
+        """Accept those between ``suspects`` together."""
         begin = 0
         for suspect in (*suspects, len(added)):
             if begin < suspect:
@@ -173,19 +179,28 @@ class Submission:
             (one, line, digest, route(one.class_name, one.instance, one.source_namespace))
             for (one, line), digest in zip(added, digests, strict=True)
         ]
-        # Nothing is kept of a line without target and identity.
-        kept = [one for one in lines if one[2] is not None or one[3]]
-        is_closed = self._closed or self._closed_all is not None
-        if not is_closed and self._offer_all(kept):
-            lines = [one for one in lines if one[2] is None and not one[3]]
+        if not self._closed and self._closed_all is None:
+            lines = self._keep_all(lines)
         for line in lines:
             self._accept(*line)
 
-    def _offer_all(
-        self, lines: Sequence[tuple[Decoded, int, bytes | None, Sequence[Target]]]
-    ) -> bool:
+    def _keep_all(self, lines: list[Line]) -> list[Line]:
+        """Accept lines at once; return those that must be accepted one by one."""
+        paces, source, within = self._context.paces, self._source, len(lines)
+        now = self._context.clock.monotonic()
+        if paces is not None:
+            within = self._pacing.within(paces, [one[0].source or source for one in lines], now)
+        # Nothing is kept of a line without target and identity.
+        kept = [one for one in lines[:within] if one[2] is not None or one[3]]
+        if not self._offer_all(kept, now):
+            return lines
+        if paces is not None:
+            self._pacing.spend_all(paces, [one[0].source or source for one in kept], now)
+        return [one for one in lines[:within] if one[2] is None and not one[3]] + lines[within:]
+
+    def _offer_all(self, lines: Sequence[Line], now: float) -> bool:
         """Return False if each must be offered alone."""
-        context, now = self._context, self._context.clock.monotonic()
+        context = self._context
         source, scope, languages = self._source, self._namespace, self._languages
         trackers, publisher, trace = self._trackers, self.publisher_id, self._trace
         indications = [
@@ -229,8 +244,10 @@ class Submission:
         if closing is not None:
             self._turn_away(closing, line)
         else:
-            source = decoded.source or self._source
-            self._accept(decoded, line, digest_of(decoded, source, self._namespace))
+            self._accept(decoded, line, self._digest(decoded))
+
+    def _digest(self, decoded: Decoded) -> bytes | None:
+        return digest_of(decoded, decoded.source or self._source, self._namespace)
 
     def _accept(
         self,
@@ -286,7 +303,7 @@ class Submission:
             trace=decoded.trace or self._trace,
         )
         if context.paces is not None:
-            self._keep_pace(context.paces, indication)
+            self._keep_pace(context.paces, source, now)
         if self._offer(indication, targets, examined, line):
             self._remember(indication, moment, examined, original)
             if decoded.undeclared:
@@ -386,8 +403,7 @@ class Submission:
         gone: Original | None,
     ) -> None:
         """``gone``: the discarded earlier indication with its identity, which nobody received."""
-        if self._pace is not None:
-            self._pace.spend(indication.accepted_at)
+        self._pacing.spend(indication.accepted_at)
         if indication.digest is not None and gone is not None:
             self._context.memory.forget(indication.digest)
         self._keep_identity(indication, moment)
@@ -455,11 +471,7 @@ class Submission:
             if not member.ordered:
                 self._closed_all = self._closed_all or refusal
         self._reject(
-            decision.ready,
-            line,
-            reason=decision.reason,
-            field=decision.field,
-            refusal=refusal,
+            decision.ready, line, reason=decision.reason, field=decision.field, refusal=refusal
         )
         return None
 
@@ -485,23 +497,12 @@ class Submission:
         else:
             self.refuse(LineError(reason, field=field), line)
 
-    def _keep_pace(self, paces: PublisherPaces, indication: Indication) -> None:
-        """If its publisher's rate is limited now, refuse an indication and all further lines: they
-        would overtake it."""
-        publisher = publisher_of(
-            namespace=self._namespace, source=indication.source, publisher=self._publisher
-        )
-        pace = self._pace = paces.of(publisher)
-        now = indication.accepted_at
-        if self._closed_all is None and pace.due() > now:
-            self._over = pace, paces.reason(publisher)
-        if self._over is not None:
-            over, reason = self._over
-            self._beyond += 1
+    def _keep_pace(self, paces: PublisherPaces, source: str | None, now: float) -> None:
+        """Beyond a limit, refuse this line and all further ones: they would overtake it."""
+        beyond = self._pacing.refusal(paces, source, now, has_closed=self._closed_all is not None)
+        if beyond is not None:
+            self._closed_all = beyond
             self._context.beyond_limit += 1
-            # So many are accepted then.
-            wait = over.due(min(self._beyond, over.burst)) - now
-            self._closed_all = Refusal(max(0.0, wait), reason)
 
     def _offer(
         self,

@@ -23,6 +23,7 @@ from pillion_sidecar.intake.bodies import LineDecoder
 from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.pacing import PublisherPaces
+from pillion_sidecar.intake.relay import RelaySubmission
 from pillion_sidecar.intake.submission import Submission
 from pillion_sidecar.journal.limits import JournalSettings
 from pillion_sidecar.journal.memory import MemoryJournal
@@ -37,6 +38,7 @@ from support.crashing_files import RecordingFiles
 from support.delivery import Deliverer, destination, subscription
 from support.intake import SCHEMA, alert
 from support.on_disk import OnDisk
+from support.relay_lines import relayed
 
 #: Everything but the line's end; the fake clock's time is 2023-11-14T22:13:20Z.
 PAST, FUTURE = "2023-01-01T00:00:00Z", "2023-11-15T00:00:00Z"
@@ -62,6 +64,8 @@ class World(NamedTuple):
     rate: RateLimit | None = None
     journal_bytes: int = 1 << 30
     line_bytes: int = 2000
+    #: Whether sidecars relay the lines.
+    is_gateway: bool = False
 
 
 class Intake:
@@ -112,6 +116,7 @@ class Intake:
                 filters=filters,
                 destinations=known.destinations,
                 subscriptions=known.subscriptions,
+                relayed=known.subscriptions if world.is_gateway else {},
             ),
             schema=SCHEMA,
         )
@@ -126,12 +131,16 @@ class Intake:
             undeclared=UndeclaredClasses(timers=time, schema=lambda: SCHEMA),
             paces=None if world.rate is None else PublisherPaces(world.rate),
         )
-        self.decoder = LineDecoder(SCHEMA, maximum_line_bytes=world.line_bytes)
+        self.is_gateway = world.is_gateway
+        self.decoder = LineDecoder(
+            SCHEMA, maximum_line_bytes=world.line_bytes, is_relayed=world.is_gateway
+        )
 
     def submission(self) -> Submission:
-        return Submission(
-            context=self.context, source="test", followers=(self.publisher, self.receipt)
-        )
+        followers = (self.publisher, self.receipt)
+        if self.is_gateway:
+            return RelaySubmission(context=self.context, followers=followers)
+        return Submission(context=self.context, source="test", followers=followers)
 
     def submit(self, parts: Sequence[Sequence[bytes]]) -> Any:
         """Return the answer to a request whose lines come in these parts."""
@@ -242,6 +251,38 @@ def lines(draw: st.DrawFn) -> bytes:
     return json.dumps(document).encode()
 
 
+@st.composite
+def relayed_lines(draw: st.DrawFn) -> bytes:
+    """A line of a sidecar: mostly a usual one."""
+    kind = draw(st.sampled_from(["usual"] * 20 + ["bad", "empty"]))
+    if kind in UNUSUAL:
+        return UNUSUAL[kind]
+    given: dict[str, Any] = {}
+    if draw(st.integers(0, 9)) == 0:
+        given["expires"] = draw(st.sampled_from([PAST, FUTURE, "2024-11-15T00:00:00Z"]))
+    if draw(st.integers(0, 7)) == 0:
+        given |= {"group": "g", "sequence": draw(st.integers(0, 4)), "ordered": draw(st.booleans())}
+    line = relayed(
+        draw(identifiers),
+        draw(st.integers(0, 20)),
+        uid=draw(st.sampled_from([*["uid-alerts"] * 12, *["uid-of-x"] * 3, "uid-unknown"])),
+        # Before and after the fake clock's time.
+        accepted_at=draw(st.sampled_from([1_699_999_000.0, 1_700_000_900.0])),
+        source=draw(st.sampled_from(["s", "s", "t", None])),
+        **given,
+    )
+    if draw(st.integers(0, 15)) == 0:
+        line["relay"]["discard"] = {
+            "destination": draw(st.sampled_from("ab")),
+            "reason": "expired",
+            "detail": "",
+            "attempts": 3,
+            "at": 1_700_000_000.0,
+        }
+    return json.dumps(line, separators=(",", ":")).encode()
+
+
+rates = st.builds(RateLimit, per_second=st.just(1.0), burst=st.sampled_from([1, 5, 1000]))
 worlds = st.builds(
     World,
     on_disk=st.booleans(),
@@ -250,10 +291,18 @@ worlds = st.builds(
     in_flight=st.booleans(),
     suppresses=st.booleans(),
     selects=st.booleans(),
-    rate=st.sampled_from([None, None, None, RateLimit(per_second=1.0, burst=5)]),
+    rate=st.none() | rates,
     journal_bytes=st.just(1 << 30),
     line_bytes=st.just(2000),
 )
+
+
+def check_together_as_alone(world: World, body: list[bytes], ends: set[int]) -> None:
+    alone, together = Intake(world), Intake(world)
+    bounds = [0, *sorted(end for end in ends if end < len(body)), len(body)]
+    parts = [body[begin:end] for begin, end in pairwise(bounds)]
+    assert together.submit(parts) == alone.submit([[line] for line in body])
+    assert together.state() == alone.state()
 
 
 @settings(max_examples=60, deadline=None)
@@ -261,11 +310,19 @@ worlds = st.builds(
 def test_lines_together_are_accepted_as_alone(
     world: World, body: list[bytes], ends: set[int]
 ) -> None:
-    alone, together = Intake(world), Intake(world)
-    bounds = [0, *sorted(end for end in ends if end < len(body)), len(body)]
-    parts = [body[begin:end] for begin, end in pairwise(bounds)]
-    assert together.submit(parts) == alone.submit([[line] for line in body])
-    assert together.state() == alone.state()
+    check_together_as_alone(world, body, ends)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    world=worlds,
+    body=st.lists(relayed_lines(), max_size=40),
+    ends=st.sets(st.integers(1, 40)),
+)
+def test_relayed_lines_together_are_accepted_as_alone(
+    world: World, body: list[bytes], ends: set[int]
+) -> None:
+    check_together_as_alone(world._replace(is_gateway=True), body, ends)
 
 
 def test_a_nearly_full_journal_refuses_the_same_lines() -> None:
@@ -295,17 +352,53 @@ def test_a_request_accepts_what_a_request_for_each_line_does(
         assert together.files.image() == alone.files.image()
 
 
-def test_lines_that_expire_are_accepted_together_and_known_until_then() -> None:
-    intake, counts = Intake(World()), list[int]()
-    body = [json.dumps({**alert(str(one)), "expires": FUTURE}).encode() for one in range(5)]
-    late = json.dumps({**alert("late"), "expires": PAST}).encode()
-    offer_all = intake.deliverer.service.offer_all
+def offered_together(intake: Intake) -> list[int]:
+    """Return how many were offered at once, each time from now on."""
+    counts, offer_all = list[int](), intake.deliverer.service.offer_all
 
     def counted(indications: Sequence[Indication], targets: Sequence[Sequence[Target]]) -> bool:
         counts.append(len(indications))
         return offer_all(indications, targets)
 
     intake.deliverer.service.offer_all = counted
+    return counts
+
+
+def test_paced_lines_are_accepted_together_up_to_the_limit() -> None:
+    intake = Intake(World(rate=RateLimit(per_second=1.0, burst=4)))
+    counts = offered_together(intake)
+    sources = ["test", "other", "test", "test", "other", "test", "test", "other"]
+    body = [
+        json.dumps(alert(str(one)) | {"source": source}).encode()
+        for one, source in enumerate(sources)
+    ]
+    answer, retry_after, _ = intake.submit([body])
+    assert counts == [6]
+    assert (answer["accepted"], [one["line"] for one in answer["refused"]]) == (6, [6, 7])
+    assert retry_after == 2.0
+    intake.deliverer.advance(1.0)
+    answer, _, _ = intake.submit([body[6:]])
+    assert (counts, answer["accepted"]) == ([6, 2], 2)
+
+
+def test_relayed_lines_are_accepted_together_up_to_the_first_unknown_one() -> None:
+    intake = Intake(World(is_gateway=True))
+    counts = offered_together(intake)
+    uids = ["alerts"] * 3 + ["of-x", "gone", "alerts"]
+    body = [
+        json.dumps(relayed(str(one), one, uid=f"uid-{uid}"), separators=(",", ":")).encode()
+        for one, uid in enumerate(uids)
+    ]
+    answer, _, _ = intake.submit([body])
+    assert counts == [4]
+    assert (answer["accepted"], [one["line"] for one in answer["refused"]]) == (4, [4, 5])
+
+
+def test_lines_that_expire_are_accepted_together_and_known_until_then() -> None:
+    intake = Intake(World())
+    counts = offered_together(intake)
+    body = [json.dumps({**alert(str(one)), "expires": FUTURE}).encode() for one in range(5)]
+    late = json.dumps({**alert("late"), "expires": PAST}).encode()
     answer, _, _ = intake.submit([[*body[:2], late, *body[2:]]])
     assert counts == [2, 3]
     assert (answer["accepted"], [one["line"] for one in answer["refused"]]) == (5, [2])
