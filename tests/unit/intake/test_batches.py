@@ -389,9 +389,11 @@ def test_relayed_lines_are_accepted_together_up_to_the_first_unknown_one() -> No
         json.dumps(relayed(str(one), one, uid=f"uid-{uid}"), separators=(",", ":")).encode()
         for one, uid in enumerate(uids)
     ]
-    answer, _, _ = intake.submit([body])
+    # Even what is wrong is refused for now behind it.
+    answer, _, wrong = intake.submit([[*body, UNUSUAL["bad"]]])
     assert counts == [4]
-    assert (answer["accepted"], [one["line"] for one in answer["refused"]]) == (4, [4, 5])
+    assert (answer["accepted"], [one["line"] for one in answer["refused"]]) == (4, [4, 5, 6])
+    assert not wrong
 
 
 def test_lines_that_expire_are_accepted_together_and_known_until_then() -> None:
