@@ -17,7 +17,7 @@ from pillion_sidecar.history.files import HistoryFiles
 from pillion_sidecar.history.outcome import Outcome
 from pillion_sidecar.history.pending import pending_in
 from pillion_sidecar.history.recorder import History
-from pillion_sidecar.journal.files import FolderLock, SystemFiles, open_folder
+from pillion_sidecar.journal.files import FolderLock, SystemFiles, open_folder, path_error
 from pillion_sidecar.journal.limits import MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import IdentitySink, Recovered
 from pillion_sidecar.journal.workers import ThreadWorker
@@ -113,19 +113,22 @@ class JournalFolder:
             for name in ("journal-commit", "journal-read")
         )
         self._workers = [committing, reading]
-        opened = await asyncio.to_thread(
-            open_journal,
-            SystemFiles(folder),
-            clock=self._clock,
-            worker=committing,
-            reader=reading,
-            call_soon=loop.call_soon,
-            timers=self._timers,
-            settings=settings,
-            identities=self._identities,
-            observer=self._observer,
-            outcomes=self._history,
-        )
+        try:
+            opened = await asyncio.to_thread(
+                open_journal,
+                SystemFiles(folder),
+                clock=self._clock,
+                worker=committing,
+                reader=reading,
+                call_soon=loop.call_soon,
+                timers=self._timers,
+                settings=settings,
+                identities=self._identities,
+                observer=self._observer,
+                outcomes=self._history,
+            )
+        except OSError as error:
+            raise path_error(str(folder), error) from error
         journal, recovered = opened
         await self._keep_history(
             folder,

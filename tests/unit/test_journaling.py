@@ -1,6 +1,7 @@
 """Which journal a deliverer has: its durability, its bounds, and what is said at the start."""
 
 import asyncio
+import errno
 import logging
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.history.files import LOCK_NAME
 from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.files import LockedError
+from pillion_sidecar.journal.files import FolderError, LockedError, SystemFile
 from pillion_sidecar.journal.limits import MIB, MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal_runtime import (
@@ -176,6 +177,23 @@ async def test_a_journal_that_is_left_alone_is_told_of(
             " in it is not delivered",
         )
     ]
+
+
+async def test_what_keeps_a_segment_from_being_prepared_is_told_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def allocate(_self: SystemFile, _offset: int, _size: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(SystemFile, "allocate", allocate)
+    opened = Opened(tmp_path)
+    with pytest.raises(FolderError) as failed:
+        await opened.open()
+    assert str(failed.value) == (
+        f"journal folder {str(tmp_path)!r}: Input/output error; see to the disk or name another"
+        " folder"
+    )
+    opened.close()
 
 
 async def test_a_folder_is_locked_until_it_is_closed_however_often(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.compaction import Compaction, known_segments
-from pillion_sidecar.journal.files import Files, folder_error
+from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.identities import IdentityEnd
 from pillion_sidecar.journal.limits import OVER, JournalSettings
 from pillion_sidecar.journal.log import Batch, Log
@@ -141,7 +141,8 @@ def open_journal(
     16 bytes for a new journal, random by default. ``outcomes`` writes the outcomes before each
     are submitted to ``worker``.
 
-    Raises JournalError: the folder cannot be used as it is.
+    Raises JournalError: the folder cannot be used as it is. OSError: the next segment cannot be
+    prepared.
     """
     recovery = recover(
         files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)
@@ -152,7 +153,7 @@ def open_journal(
         spare = writer.prepare(settings.step)
     except OSError as error:
         if not is_full(error):
-            raise folder_error("", error) from error
+            raise
         spare = 0
     journal = DiskJournal(
         recovery=recovery,
