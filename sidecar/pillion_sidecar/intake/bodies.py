@@ -15,7 +15,7 @@ from pillion_sidecar.auth.principal import PRINCIPAL
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.intake import IntakeError
-from pillion_sidecar.intake.cloudevents import binary_event, decode_event, split_batch
+from pillion_sidecar.intake.cloudevents import binary_event, decode_event, parse_event, split_batch
 from pillion_sidecar.intake.decoding import Decoded, LineError, decode_object, parse_json
 from pillion_sidecar.intake.fast_path import FastPath
 from pillion_sidecar.intake.limits import BodyBudget, HeldBody, IntakeLimits
@@ -324,7 +324,7 @@ class BodyIntake:
     async def read_event(self, request: web.BaseRequest, submission: Submission) -> None:
         """One CloudEvent in structured mode."""
         body = await self.reader.document(request)
-        _submit(lambda: self._decode_event(parse_json(body)), 0, submission)
+        _submit(lambda: self._decode_event(parse_event(body)), 0, submission)
 
     async def read_binary_event(self, request: web.BaseRequest, submission: Submission) -> None:
         """One CloudEvent in binary mode."""
@@ -356,7 +356,7 @@ class BodyIntake:
     def _decode_span(self, body: bytes, start: int, end: int) -> Decoded:
         if end - start > self.reader.limits.line_bytes:
             raise self._decoder.too_long()
-        return self._decode_event(parse_json(body[start:end]))
+        return self._decode_event(parse_event(body[start:end]))
 
     def _decode_event(self, event: Any) -> Decoded:
         return decode_event(event, schema=self._decoder.schema)

@@ -21,6 +21,11 @@ _FLAGS = {"true": True, "false": False}
 _INTEGER = re.compile(r"[0-9]{1,19}")
 _DECIMAL = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?")
 
+_EVENT = (
+    'write {"specversion": "1.0", "id": TEXT, "source": URI, "type": TEXT,'
+    ' "data": {"class": NAME, "properties": {…}}}'
+)
+_DATA = 'send the data as one JSON object: {"class": NAME, "properties": {…}}'
 _NO_BATCH = "not a batch of CloudEvents, a JSON array"
 _SPACE = b" \t\r\n"
 _OPENING = re.compile(rb"[ \t\r\n]*+\[[ \t\r\n]*+")
@@ -87,7 +92,8 @@ def split_batch(body: bytes) -> Iterator[tuple[int, int] | None]:
     """
     opening = _OPENING.match(body)
     if opening is None or not body[-_TAIL:].rstrip(_SPACE).endswith(b"]"):
-        raise LineError(_NO_BATCH)
+        wrong = "it does not begin with [" if opening is None else "it does not end with ]"
+        raise LineError(f"{_NO_BATCH}: {wrong}")
     position, comma = opening.end(), False
     while body[position : position + 1] != b"]" or comma:
         start = position
@@ -133,6 +139,11 @@ def _closings(body: bytes, position: int) -> Iterator[int]:
             yield -1
 
 
+def parse_event(text: bytes) -> Any:
+    """Parse one event in structured mode. Raises :class:`LineError`."""
+    return parse_json(text, where=" of the event", remedy=_EVENT)
+
+
 def binary_event(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
     """Return a binary-mode event (``ce-`` headers) in the JSON format. Raises
     :class:`LineError`."""
@@ -141,7 +152,7 @@ def binary_event(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
         for name, value in headers.items()
         if name[:3].lower() == "ce-"
     }
-    event["data"] = parse_json(body)
+    event["data"] = parse_json(body, where=" of the data", remedy=_DATA)
     return event
 
 

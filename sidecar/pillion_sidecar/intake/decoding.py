@@ -297,22 +297,24 @@ def _text_member(obj: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
-def parse_json(text: bytes) -> Any:
+def parse_json(text: bytes, *, where: str = "", remedy: str | None = None) -> Any:
     """Parse strictly: bounded depth, no duplicate members, no NaN or Infinity, valid UTF-8. Raises
-    :class:`LineError` with the position."""
+    :class:`LineError` with the position; ``where``: in what; ``remedy``: for other than lines."""
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise LineError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+        raise LineError(f"not UTF-8: {error.reason} at byte {error.start}{where}") from None
     try:
         return _DECODER.decode(decoded)
     except json.JSONDecodeError as error:
-        remedy = (
-            "send several lines as application/x-ndjson"
-            if error.msg == "Extra data"
-            else 'write one JSON object a line: {"class": NAME, "properties": {…}}'
-        )
-        raise LineError(f"not JSON: {error.msg} at character {error.pos}; {remedy}") from None
+        if remedy is None:
+            remedy = (
+                "send several lines as application/x-ndjson"
+                if error.msg == "Extra data"
+                else 'write one JSON object a line: {"class": NAME, "properties": {…}}'
+            )
+        position = f"{error.pos}{where}"
+        raise LineError(f"not JSON: {error.msg} at character {position}; {remedy}") from None
     except RecursionError:
         raise LineError("nested too deep") from None
     except ValueError as error:

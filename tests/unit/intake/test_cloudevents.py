@@ -94,6 +94,41 @@ async def test_a_batch_that_is_none_is_400(body: bytes) -> None:
         assert document["refused"][0]["status"] == 400
 
 
+@pytest.mark.parametrize(
+    ("content_type", "body", "line", "reason"),
+    [
+        (BATCH, b"{}", 0, "not a batch of CloudEvents, a JSON array: it does not begin with ["),
+        (BATCH, b"[{}", 0, "not a batch of CloudEvents, a JSON array: it does not end with ]"),
+        (BATCH, b'[1, {"id": x}]', 1, "not JSON: Expecting value at character 7 of the event; "),
+        (BATCH, b'[1, {"id": "\xff"}]', 1, "not UTF-8: invalid start byte at byte 8 of the event"),
+        (
+            STRUCTURED,
+            b'{"id"}',
+            0,
+            "not JSON: Expecting ':' delimiter at character 5 of the event; ",
+        ),
+    ],
+)
+async def test_what_is_no_json_is_told_by_event_and_place(
+    content_type: str, body: bytes, line: int, reason: str
+) -> None:
+    async with Door().open() as door:
+        _, document, _ = await door.post(body, content_type=content_type)
+    told = {one["line"]: one["reason"] for one in document["refused"]}[line]
+    assert told.startswith(reason)
+    assert ("of the event;" in told) == told.endswith('"data": {"class": NAME, "properties": {…}}}')
+
+
+async def test_data_in_binary_mode_that_is_no_json_is_told_by_its_place() -> None:
+    headers = {f"ce-{name}": "x" for name in ("id", "source", "type")} | {"ce-specversion": "1.0"}
+    async with Door().open() as door:
+        _, document, _ = await door.post(b"{}x", content_type="application/json", headers=headers)
+    assert document["refused"][0]["reason"] == (
+        "not JSON: Extra data at character 2 of the data; send the data as one JSON object:"
+        ' {"class": NAME, "properties": {…}}'
+    )
+
+
 _PLACE = {
     "expirytime": "2023-11-30T23:59:59Z",
     "group": "g",
