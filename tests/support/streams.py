@@ -1,0 +1,100 @@
+"""A JetStream stream in memory, and stores on subjects of it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pillion_sidecar.handlers.nats.jetstream import JetStreamError
+from pillion_sidecar.handlers.nats.store import StreamStore
+from pillion_sidecar.stores.copies import Copy, StoreError
+from pillion_sidecar.stores.messages import ReadRequest, Request
+from pillion_sidecar.stores.shipping import Unanswered
+
+#: What a stream must be to keep copies.
+CONFIGURATION = {
+    "name": "journals",
+    "storage": "file",
+    "num_replicas": 3,
+    "retention": "limits",
+    "discard": "new",
+    "max_age": 0,
+    "max_msgs_per_subject": -1,
+    "max_msg_size": -1,
+    "allow_direct": True,
+}
+WRONG_LAST = 10071
+
+
+@dataclass(slots=True)
+class FakeStream:
+    """Implements ``SubjectLog``: one subject. Sequences have gaps: other subjects have theirs."""
+
+    configured: dict[str, Any] = field(default_factory=lambda: dict(CONFIGURATION))
+    messages: dict[int, bytes] = field(default_factory=dict)
+    sequence: int = 0
+    #: Called before each message that is published; may raise JetStreamError, and publish others.
+    before: Callable[["FakeStream"], None] = lambda _: None
+    #: Called after each.
+    after: Callable[["FakeStream"], None] = lambda _: None
+
+    async def configuration(self) -> dict[str, Any]:
+        return self.configured
+
+    async def publish(self, body: bytes, *, after: int | None) -> int:
+        self.before(self)
+        if after is not None and after != max(self.messages, default=0):
+            raise JetStreamError("wrong last sequence", code=WRONG_LAST)
+        sequence = self.add(body)
+        self.after(self)
+        return sequence
+
+    def add(self, body: bytes) -> int:
+        self.sequence += 2
+        self.messages[self.sequence] = body
+        return self.sequence
+
+    async def last(self) -> tuple[int, bytes] | None:
+        return max(self.messages.items(), default=None)
+
+    async def following(self, sequence: int, *, count: int, size: int) -> list[tuple[int, bytes]]:
+        found: list[tuple[int, bytes]] = []
+        for at, body in sorted(self.messages.items()):
+            if at >= sequence and len(found) < count and size > 0:
+                found.append((at, body))
+                size -= len(body)
+        return found
+
+    async def purge(self, sequence: int) -> None:
+        self.messages = {at: body for at, body in self.messages.items() if at >= sequence}
+
+    def close(self) -> None: ...
+
+
+async def asked(store: StreamStore, request: Request) -> Copy | bytes | StoreError | Unanswered:
+    answer: asyncio.Future[Copy | bytes | StoreError | Unanswered]
+    answer = asyncio.get_running_loop().create_future()
+    store.send(request, answer.set_result)
+    return await answer
+
+
+async def copied(store: StreamStore, request: Request) -> Copy:
+    """Return the copy that a request is answered with."""
+    answer = await asked(store, request)
+    assert isinstance(answer, Copy), answer
+    return answer
+
+
+async def content(store: StreamStore, copy: Copy, *, size: int = 1 << 20) -> dict[int, bytes]:
+    """Read the segments of a copy."""
+    found: dict[int, bytes] = {}
+    for extent in copy.extents:
+        data = b""
+        while len(data) < extent.size:
+            position = extent.number << 32 | len(data)
+            part = await asked(store, ReadRequest(position=position, size=size))
+            assert isinstance(part, bytes), part
+            assert part
+            data += part
+        found[extent.number] = data
+    return found
