@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +32,8 @@ class NATSServer:
     refusal: bytes = b""
     #: For each message: JSON, or what is sent as it is; None: no answer.
     answer: dict[str, Any] | bytes | None = field(default_factory=lambda: dict(STORED))
+    #: For each message instead of ``answer``: what is sent, with REPLY for the subject.
+    script: Callable[[Message], Awaitable[bytes]] | None = None
     url: str = ""
     connections: int = 0
     logins: list[dict[str, Any]] = field(default_factory=list)
@@ -85,6 +87,8 @@ class NATSServer:
                 assert data.endswith(b"\r\n")
                 self.messages.append(_message(subject, data[:-2], int(head)))
                 self.reached.set()
+                if self.script is not None:
+                    self.answer = await self.script(self.messages[-1])
                 if reply:
                     self._acknowledge(reply[0], writer)
             case [b"SUB", *_] | [b"PONG"] | [b"PING"]:

@@ -1,6 +1,7 @@
 """A JetStream stream in memory, and stores on subjects of it."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from pillion_sidecar.handlers.nats.store import StreamStore
 from pillion_sidecar.stores.copies import Copy, StoreError
 from pillion_sidecar.stores.messages import ReadRequest, Request
 from pillion_sidecar.stores.shipping import Unanswered
+from support.nats_server import Message
 
 #: What a stream must be to keep copies.
 CONFIGURATION = {
@@ -69,6 +71,46 @@ class FakeStream:
         self.messages = {at: body for at, body in self.messages.items() if at >= sequence}
 
     def close(self) -> None: ...
+
+    async def answered(self, message: Message) -> bytes:
+        """Answer as JetStream does, for ``NATSServer.script``."""
+        name = message.subject.removeprefix("$JS.API.").rpartition(".")[0]
+        asked = json.loads(message.payload or b"{}") if name in _ASKED else {}
+        if name == "STREAM.INFO":
+            return _said({"config": self.configured})
+        if name == "STREAM.PURGE":
+            await self.purge(asked["seq"])
+            return _said({"success": True})
+        if name == "DIRECT.GET" and "last_by_subj" in asked:
+            last = await self.last()
+            return _NOT_FOUND if last is None else _returned(*last)
+        if name == "DIRECT.GET":
+            count, size = asked["batch"], asked["max_bytes"]
+            found = await self.following(asked["seq"], count=count, size=size)
+            return b"".join(_returned(*one) for one in found) + _END if found else _NOT_FOUND
+        after = message.headers.get("Nats-Expected-Last-Subject-Sequence")
+        try:
+            sequence = await self.publish(
+                message.payload, after=None if after is None else int(after)
+            )
+        except JetStreamError as error:
+            return _said({"error": {"err_code": error.code, "description": str(error)}})
+        return _said({"stream": "journals", "seq": sequence})
+
+
+_ASKED = ("STREAM.PURGE", "DIRECT.GET")
+_END = b"HMSG REPLY 1 20 20\r\nNATS/1.0 204 EOB\r\n\r\n\r\n"
+_NOT_FOUND = b"HMSG REPLY 1 26 26\r\nNATS/1.0 404 Not Found\r\n\r\n\r\n"
+
+
+def _said(answer: dict[str, Any]) -> bytes:
+    body = json.dumps(answer).encode()
+    return b"MSG REPLY 1 %d\r\n%b\r\n" % (len(body), body)
+
+
+def _returned(sequence: int, body: bytes) -> bytes:
+    head = b"NATS/1.0\r\nNats-Stream: journals\r\nNats-Sequence: %d\r\n\r\n" % sequence
+    return b"HMSG REPLY 1 %d %d\r\n%b%b\r\n" % (len(head), len(head) + len(body), head, body)
 
 
 async def asked(store: StreamStore, request: Request) -> Copy | bytes | StoreError | Unanswered:
