@@ -15,7 +15,12 @@ import msgspec
 from pillion_sidecar.journal.segments import position_of, segment_of
 from pillion_sidecar.stores import copies
 from pillion_sidecar.stores.copies import Copy, Epoch, Extent
-from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, CutRequest
+from pillion_sidecar.stores.messages import (
+    AppendRequest,
+    ClaimRequest,
+    CutRequest,
+    ReadRequest,
+)
 from pillion_sidecar.stores.store import BrokenError, MalformedError
 
 #: Bytes of the log in a message at most. A server takes 1 MiB by default, with the state.
@@ -266,6 +271,12 @@ def extent_at(copy: Copy, position: int) -> Extent | None:
     """Return the extent that has the byte at ``position``."""
     number, offset = segment_of(position)
     return next((one for one in copy.extents if one.number == number and offset < one.size), None)
+
+
+def bytes_at(segment: bytes, request: ReadRequest) -> bytes:
+    """Return what a request wants of its segment."""
+    _, offset = segment_of(request.position)
+    return segment[offset : offset + request.size]
 
 
 def check_request(request: object) -> ClaimRequest | CutRequest | AppendRequest:

@@ -13,7 +13,6 @@ from pillion_sidecar.handlers.nats.wire import Login
 from pillion_sidecar.handlers.transport.connector import AddressCheck
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.handlers.transport.target import parse_network_target
-from pillion_sidecar.journal.segments import segment_of
 from pillion_sidecar.protocols.nats import PROTOCOL
 from pillion_sidecar.stores.copies import Copy, Epoch, Extent, StoreError
 from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, Request
@@ -23,6 +22,7 @@ from pillion_sidecar.stores.streams import (
     SegmentReading,
     StoredMessage,
     StreamState,
+    bytes_at,
     change,
     check_request,
     decode_message,
@@ -246,8 +246,7 @@ class StreamStore:
                     if not reading.is_done:
                         reading.take(one)
             self._segment = (extent, reading.content())
-        _, offset = segment_of(request.position)
-        return self._segment[1][offset : offset + request.size]
+        return bytes_at(self._segment[1], request)
 
     # ------------------------------------------------------------------ the stream
 
