@@ -26,7 +26,7 @@ from pillion_sidecar.stores.copies import (
 from pillion_sidecar.stores.messages import AppendRequest, Request
 from pillion_sidecar.stores.namespaces import perform
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
-from pillion_sidecar.stores.shipping import Shipper, ShippingLimits, Unanswered
+from pillion_sidecar.stores.shipping import Answer, Shipper, ShippingLimits, Unanswered
 from pillion_sidecar.stores.store import Store, StoreLimits
 from pillion_sidecar.stores.tail import whole_records
 from pillion_sidecar.testing import FakeTime
@@ -126,7 +126,7 @@ class Sent:
 
     store: str
     request: Request
-    answered: Callable[[Copy | StoreError | Unanswered], None]
+    answered: Callable[[Answer], None]
 
 
 class ScriptedStores:
@@ -144,7 +144,7 @@ class ScriptedStores:
         self,
         store: str,
         request: Request,
-        answered: Callable[[Copy | StoreError | Unanswered], None],
+        answered: Callable[[Answer], None],
     ) -> None:
         assert all(one.store != store for one in self.waiting), f"two requests to {store}"
         self.waiting.append(Sent(store, request, answered))

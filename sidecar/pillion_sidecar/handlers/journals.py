@@ -15,23 +15,23 @@ from pillion_sidecar.handlers.http.answers import Reading, retry_after
 from pillion_sidecar.handlers.relay import CONNECTION_SECONDS
 from pillion_sidecar.handlers.transport.exchange import Failure, Headers, Sender
 from pillion_sidecar.handlers.transport.target import HTTPTarget
-from pillion_sidecar.stores.copies import Copy, StoreError
 from pillion_sidecar.stores.messages import (
     CONTENT_TYPE,
     MAXIMUM_READ,
+    ReadRequest,
     Request,
     decode_copy,
     decode_refusal,
     encode_request,
 )
-from pillion_sidecar.stores.shipping import Unanswered
+from pillion_sidecar.stores.shipping import Answer, Unanswered
 
 #: What a store answers, of which a read is the longest.
 STORE_ANSWER = Reading(body=MAXIMUM_READ, errors=True)
 _UNAUTHORIZED = 401
 _REASON_LIMIT = 300
 
-Answered: TypeAlias = Callable[[Copy | StoreError | Unanswered], None]
+Answered: TypeAlias = Callable[[Answer], None]
 
 
 class HTTPStores:
@@ -68,20 +68,22 @@ class StorePost:
         ).encode("ascii")
 
     def send(self, request: Request, answered: Answered) -> None:
-        self._authorizer.ask(partial(self._send, encode_request(request), answered))
+        exchange = _Exchange(self, answered, reads=isinstance(request, ReadRequest))
+        self._authorizer.ask(partial(self._send, encode_request(request), exchange))
 
     def close(self) -> None:
         self._closed = True
         self._sender.close()
 
     def _send(
-        self, body: bytes, answered: Answered, authorization: bytes | AuthorizationError
+        self, body: bytes, exchange: "_Exchange", authorization: bytes | AuthorizationError
     ) -> None:
         if self._closed:
             return
         if isinstance(authorization, AuthorizationError):
             # Later: the shipper is in the middle of its own turn.
-            asyncio.get_running_loop().call_soon(answered, Unanswered(reason=str(authorization)))
+            refused = Unanswered(reason=str(authorization))
+            asyncio.get_running_loop().call_soon(exchange.tell, refused)
             return
         now = self._clock.monotonic()
         if now - self._renewed_at >= CONNECTION_SECONDS:
@@ -89,12 +91,13 @@ class StorePost:
             self._renewed_at = now
             self._sender.renew()
         head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, authorization, len(body))
-        self._sender.send(head + body, _Exchange(self, answered))
+        self._sender.send(head + body, exchange)
 
-    def answer(self, status: int, headers: Headers, body: bytes) -> Copy | StoreError | Unanswered:
+    def answer(self, status: int, headers: Headers, body: bytes, *, reads: bool) -> Answer:
         if status == _UNAUTHORIZED:
             self._authorizer.forget()
-        return read_answer(status, body, wait=retry_after(headers, self._clock.time()) or 0.0)
+        wait = retry_after(headers, self._clock.time()) or 0.0
+        return read_answer(status, body, wait=wait, reads=reads)
 
 
 class _Reason(msgspec.Struct):
@@ -104,8 +107,11 @@ class _Reason(msgspec.Struct):
 _decode_reason = msgspec.json.Decoder(_Reason).decode
 
 
-def read_answer(status: int, body: bytes, *, wait: float) -> Copy | StoreError | Unanswered:
-    """Return the copy after a request, or why there is none. ``wait``: of Retry-After."""
+def read_answer(status: int, body: bytes, *, wait: float, reads: bool = False) -> Answer:
+    """Return the copy after a request, or why there is none. ``wait``: of Retry-After; ``reads``:
+    the request asks for bytes."""
+    if status == 200 and reads:
+        return body
     if status == 200:
         try:
             return decode_copy(body)
@@ -125,10 +131,11 @@ def read_answer(status: int, body: bytes, *, wait: float) -> Copy | StoreError |
 @dataclass(frozen=True, slots=True)
 class _Exchange:
     _post: StorePost
-    _answered: Answered
+    tell: Answered
+    reads: bool
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
-        self._answered(self._post.answer(status, headers, body))
+        self.tell(self._post.answer(status, headers, body, reads=self.reads))
 
     def failed(self, failure: Failure) -> None:
-        self._answered(Unanswered(reason=failure.detail))
+        self.tell(Unanswered(reason=failure.detail))

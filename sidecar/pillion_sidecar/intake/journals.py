@@ -13,6 +13,7 @@ from pillion_sidecar.stores.messages import (
     REFUSALS,
     decode_request,
     encode_copy,
+    refusal_details,
     refusal_name,
 )
 from pillion_sidecar.stores.namespaces import NamespaceStores
@@ -50,7 +51,8 @@ class JournalDoor:
             answer = await self._stores.perform(namespace, session, decode_request(body))
         except StoreError as error:
             name = refusal_name(error)
-            return refuse(REFUSALS[name].status, str(error), error=name)
+            details = refusal_details(error)
+            return refuse(REFUSALS[name].status, str(error), error=name, **details)
         except OSError as error:
             reason = f"the store's disk refuses: {error.strerror or error}"
             return unavailable(reason, retry_after=RETRY_AFTER)

@@ -20,6 +20,11 @@ class StoreError(Exception):
 class FencedError(StoreError):
     """Another writer has claimed the session."""
 
+    def __init__(self, message: str, promised: "Epoch | None" = None) -> None:
+        """``promised``: what that writer has claimed; None if an earlier version refuses."""
+        super().__init__(message)
+        self.promised = promised
+
 
 class UnclaimedError(StoreError):
     """The writer has not claimed the session at this store."""
@@ -208,7 +213,9 @@ def _check_writer(copy: Copy, epoch: Epoch) -> None:
 
 def _fenced(copy: Copy) -> FencedError:
     number, claimant = copy.promised
-    return FencedError(f"{claimant} has claimed the session under epoch {number}")
+    return FencedError(
+        f"{claimant} has claimed the session under epoch {number}", promised=copy.promised
+    )
 
 
 def _gap(copy: Copy, position: int) -> GapError:

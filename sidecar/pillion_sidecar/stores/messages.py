@@ -4,7 +4,7 @@ The session is in the path. Fields that are not known are ignored: writer or sto
 """
 
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -106,6 +106,8 @@ _NAMES = {form.error: name for name, form in REFUSALS.items()}
 class _RefusalAnswer(msgspec.Struct, frozen=True):
     error: str
     reason: str = ""
+    #: Of one that is fenced: the number and the claimant of the epoch.
+    promised: tuple[int, str] | None = None
 
 
 encode_request = msgspec.msgpack.Encoder().encode
@@ -141,6 +143,13 @@ def refusal_name(error: StoreError) -> str:
     return _NAMES[type(error)]
 
 
+def refusal_details(error: StoreError) -> Mapping[str, Any]:
+    """Return what else a refusal tells."""
+    if isinstance(error, FencedError) and error.promised is not None:
+        return {"promised": list(error.promised)}
+    return {}
+
+
 def decode_refusal(body: bytes) -> StoreError | None:
     """Return what a store refuses a request with; None if the answer is another's."""
     try:
@@ -148,4 +157,10 @@ def decode_refusal(body: bytes) -> StoreError | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     form = REFUSALS.get(told.error)
-    return None if form is None else form.error(told.reason[:_MAXIMUM_REASON])
+    if form is None:
+        return None
+    reason = told.reason[:_MAXIMUM_REASON]
+    if form.error is FencedError:
+        promised = told.promised
+        return FencedError(reason, promised=None if promised is None else Epoch(*promised))
+    return form.error(reason)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.journal.segments import position_of
@@ -49,15 +49,14 @@ class ShippingLimits:
     tail_bytes: int = 8 << 20
 
 
+#: Bytes answer a ``ReadRequest``, and a copy all others.
+Answer: TypeAlias = Copy | bytes | StoreError | Unanswered
+
+
 class Transport(Protocol):
     """Calls back once, later, and never from within the call."""
 
-    def send(
-        self,
-        store: str,
-        request: Request,
-        answered: Callable[[Copy | StoreError | Unanswered], None],
-    ) -> None: ...
+    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None: ...
 
 
 class LogReader(Protocol):
@@ -249,7 +248,7 @@ class Shipper:
 
     # ------------------------------------------------------------------ the answers
 
-    def _answered(self, member: _Member, answer: Copy | StoreError | Unanswered) -> None:
+    def _answered(self, member: _Member, answer: Answer) -> None:
         if self._closed:
             return
         member.is_asked = False
@@ -264,7 +263,7 @@ class Shipper:
             self._check_fence(answer)
         elif isinstance(answer, Unanswered):
             self._failed(member, answer.reason, answer.retry_after)
-        else:
+        elif isinstance(answer, StoreError):
             self._failed(member, str(answer), 0.0)
 
     def _failed(self, member: _Member, reason: str, retry_after: float) -> None:

@@ -10,7 +10,7 @@ before that, and the writer sends the rest again.
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -120,7 +120,7 @@ class Store:
             if _SESSION.fullmatch(name) is not None
         }
         self._total = sum(self._sizes.values())
-        self._loaded: dict[str, _StoredCopy] = {}
+        self._loaded: dict[str, StoredCopy] = {}
 
     def claim(self, session: str, epoch: Epoch) -> Copy:
         """Fence the session's writers of lower epochs; begin the session if there is none."""
@@ -159,12 +159,12 @@ class Store:
         """Return at most ``size`` bytes of one segment; fewer only at its end."""
         return self._copy(session).read(position, size)
 
-    def _copy(self, session: str) -> "_StoredCopy":
+    def _copy(self, session: str) -> "StoredCopy":
         if session not in self._sizes:
             raise UnknownError("there is no copy of this session; claim it first")
         stored = self._loaded.get(session)
         if stored is None:
-            stored = self._loaded[session] = _StoredCopy(session, self._folders.open(session))
+            stored = self._loaded[session] = StoredCopy(session, self._folders.open(session))
         return stored
 
     def _measure(self, session: str, copy: Copy) -> None:
@@ -173,7 +173,7 @@ class Store:
         self._sizes[session] = size
 
 
-class _StoredCopy:
+class StoredCopy:
     """A copy and its folder."""
 
     __slots__ = ("_copy", "_files", "_is_broken", "_is_clean", "_session")
@@ -187,8 +187,16 @@ class _StoredCopy:
         self._is_clean = False
         self._is_broken = False
 
+    @property
+    def copy(self) -> Copy:
+        return self._copy
+
     def claim(self, epoch: Epoch) -> Copy:
         return self._note(copies.claim(self._usable(), epoch))
+
+    def label(self, epoch: Epoch) -> Copy:
+        """The copy has the whole base of the epoch, which was claimed."""
+        return self._note(replace(self._usable(), written=epoch))
 
     def cut(self, epoch: Epoch, position: int) -> Copy:
         changed = copies.cut(self._usable(), epoch, position)

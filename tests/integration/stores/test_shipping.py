@@ -13,12 +13,14 @@ from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.settings import GatewayEndpoint
-from pillion_sidecar.stores.copies import Copy, FencedError, StoreError
+from pillion_sidecar.stores.claiming import claim_folder
+from pillion_sidecar.stores.copies import FencedError
 from pillion_sidecar.stores.messages import ClaimRequest, Request
 from pillion_sidecar.stores.namespaces import SystemNamespaceFolders
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
-from pillion_sidecar.stores.shipping import RETRY_SECONDS, Shipper, Unanswered
+from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Shipper
 from pillion_sidecar.testing import FakeTime
+from support.crashing_files import RecordingFiles
 from support.journal_gateway import JournalGateway, opened
 from support.stores import FIRST, SESSION, ShippedLog, WaitingReader
 
@@ -34,9 +36,9 @@ class Watched:
         self,
         store: str,
         request: Request,
-        answered: Callable[[Copy | StoreError | Unanswered], None],
+        answered: Callable[[Answer], None],
     ) -> None:
-        def done(answer: Copy | StoreError | Unanswered) -> None:
+        def done(answer: Answer) -> None:
             answered(answer)
             self.came.set()
 
@@ -165,6 +167,31 @@ async def test_a_writer_that_another_has_fenced_is_told(world: World) -> None:
     await writer.transport.until(lambda: bool(writer.fenced))
     assert "other has claimed the session under epoch 2" in str(writer.fenced[0])
     assert all((world.folder / str(at) / "_" / SESSION / segment_name(1)).exists() for at in (0, 1))
+
+
+async def test_a_start_restores_its_folder_from_the_gateways(world: World) -> None:
+    writer = world.writer
+    writer.write(100, 200_000, 5, 70)
+    await writer.shipped()
+    writer.shipper.close()
+    # One gateway knows of a claim that the start has not heard of.
+    await world.gateways[1].copy(ClaimRequest(number=6, claimant="other"))
+    files = RecordingFiles()
+    claimed = await claim_folder(
+        files,
+        session=SESSION,
+        claimant="new",
+        membership=Membership(groups=(StoreGroup(name="g", members=world.names),)),
+        transport=writer.transport,
+        timers=world.time,
+        waiting=lambda *_: None,
+    )
+    assert claimed.lacked
+    assert claimed.epoch.number in (2, 7)
+    restored = files.image()
+    assert [restored[name] for name in sorted(restored) if name.endswith(".segment")] == list(
+        writer.log.segments.values()
+    )
 
 
 async def test_a_token_finds_the_copies_of_its_namespace(tmp_path: Path) -> None:

@@ -11,14 +11,15 @@ from pillion_sidecar.handlers.journals import HTTPStores, StorePost, read_answer
 from pillion_sidecar.handlers.relay import CONNECTION_SECONDS
 from pillion_sidecar.handlers.transport.exchange import Failure
 from pillion_sidecar.handlers.transport.target import parse_target
-from pillion_sidecar.stores.copies import Copy, Epoch, Extent, StoreError
+from pillion_sidecar.stores.copies import Copy, Epoch, Extent, FencedError, GapError
 from pillion_sidecar.stores.messages import (
     REFUSALS,
     ClaimRequest,
     decode_request,
     encode_copy,
+    refusal_details,
 )
-from pillion_sidecar.stores.shipping import Unanswered
+from pillion_sidecar.stores.shipping import Answer, Unanswered
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender
 
@@ -36,7 +37,7 @@ class Writer:
             clock=time,
         )
         self.stores = HTTPStores({"a": post})
-        self.told: list[Copy | StoreError | Unanswered] = []
+        self.told: list[Answer] = []
 
     def send(self) -> None:
         self.stores.send("a", CLAIM, self.told.append)
@@ -118,7 +119,7 @@ def test_a_token_that_is_refused_is_read_again(fake_time: FakeTime) -> None:
     post = StorePost(
         FakeSender(), parse_target("http://gateway"), authorizer=authorizer, clock=fake_time
     )
-    assert isinstance(post.answer(401, (), b""), Unanswered)
+    assert isinstance(post.answer(401, (), b"", reads=False), Unanswered)
     assert authorizer.forgotten == 1
 
 
@@ -131,3 +132,23 @@ def test_connections_are_renewed_and_closed(writer: Writer, fake_time: FakeTime)
     writer.stores.close()
     writer.send()
     assert (len(writer.sender.sent), writer.sender.closed) == (3, True)
+
+
+def test_a_refusal_tells_what_another_writer_has_claimed() -> None:
+    fenced = FencedError("other has claimed the session", promised=Epoch(7, "other"))
+    body = json.dumps(
+        {"error": "fenced", "reason": str(fenced), **refusal_details(fenced)}
+    ).encode()
+    told = read_answer(409, body, wait=0.0)
+    assert isinstance(told, FencedError)
+    assert told.promised == Epoch(7, "other")
+    # An earlier version tells it in words.
+    told = read_answer(409, b'{"error":"fenced","reason":"other"}', wait=0.0)
+    assert isinstance(told, FencedError)
+    assert told.promised is None
+    assert refusal_details(GapError("a gap")) == {}
+
+
+def test_a_read_is_answered_with_its_bytes() -> None:
+    assert read_answer(200, b"bytes", wait=0.0, reads=True) == b"bytes"
+    assert isinstance(read_answer(404, b"", wait=0.0, reads=True), Unanswered)

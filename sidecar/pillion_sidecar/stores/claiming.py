@@ -1,0 +1,322 @@
+"""Claims a journal at its stores, and brings a folder to the latest copy, for ``recover``.
+
+The folder is one of the copies that are compared, before it is repaired. It is labelled with the
+claimed epoch once it has the whole base, like a store.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from pillion_sidecar.clock import Timers
+from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.identities import identities_name, identities_numbers
+from pillion_sidecar.journal.marks import MARKS_NAME
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    read_header,
+    segment_name,
+    segment_numbers,
+    segment_of,
+)
+from pillion_sidecar.stores.copies import (
+    Copy,
+    Cut,
+    Epoch,
+    FencedError,
+    Piece,
+    StoreError,
+    common_end,
+    end_of,
+    next_change,
+)
+from pillion_sidecar.stores.messages import MAXIMUM_READ, ClaimRequest, ReadRequest
+from pillion_sidecar.stores.quorum import Membership, is_enough, latest, missing
+from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Transport, Unanswered
+from pillion_sidecar.stores.store import StoredCopy
+from pillion_sidecar.stores.tail import whole_records
+
+#: Seconds before a store is asked again at most: a start waits for it.
+MOST_WAIT_SECONDS = 5.0
+#: The name of the folder among the copies; no store has it.
+_FOLDER = ""
+
+
+class Waiting(Protocol):
+    def __call__(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
+        """The start waits for the stores ``missed``. ``problems``: by store, why it gave no
+        answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    epoch: Epoch
+    #: The copies of the stores that were asked in time.
+    answers: Mapping[str, Copy]
+    #: The store whose copy the folder was brought to; None: the folder was the latest copy.
+    source: str | None
+    #: Whether the folder lacked a part of what the writer before had. Listeners and others may know
+    #: numbers that no copy has, so every counter goes on under a new epoch.
+    lacked: bool
+
+
+def session_of(files: Files) -> str | None:
+    """Return the session of a journal's folder; None if it has none yet. Blocks."""
+    names = files.names()
+    begun = [segment_name(one) for one in segment_numbers(names)]
+    known = [identities_name(one) for one in identities_numbers(names)]
+    for name in [*begun, *known, *([MARKS_NAME] if MARKS_NAME in names else [])]:
+        file = files.open(name)
+        try:
+            header = read_header(file.read(0, HEADER_SIZE))
+        finally:
+            file.close()
+        if header is not None:
+            return header.journal_id.hex()
+    return None
+
+
+async def claim_folder(
+    files: Files,
+    *,
+    session: str,
+    claimant: str,
+    membership: Membership,
+    transport: Transport,
+    timers: Timers,
+    waiting: Waiting,
+) -> Claimed:
+    """Fence the writers before, and make the folder the latest copy; its lock is held.
+
+    Waits until enough stores have answered. ``claimant`` differs for each process, and for each of
+    its claims. Raises StoreError and OSError: the folder itself cannot be used.
+    """
+    own = await asyncio.to_thread(StoredCopy, session, files)
+    claimer = _Claimer(
+        first=own.copy.promised.number + 1,
+        claimant=claimant,
+        membership=membership,
+        transport=transport,
+        timers=timers,
+        waiting=waiting,
+    )
+    epoch, answers = await claimer.run()
+    source = latest({_FOLDER: own.copy, **answers})
+    chosen = own.copy if source == _FOLDER else answers[source]
+    lacked = source != _FOLDER and (
+        own.copy.written != chosen.written
+        or common_end(own.copy.extents, chosen.extents) < own.copy.end
+    )
+    await asyncio.to_thread(own.claim, epoch)
+    fetcher = _Fetcher(chosen, answers, transport=transport, timers=timers, waiting=waiting)
+    await _bring(files, own, epoch, chosen, fetcher)
+    return Claimed(
+        epoch=epoch,
+        answers=answers,
+        source=None if source == _FOLDER else source,
+        lacked=lacked,
+    )
+
+
+async def _bring(
+    files: Files, own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: "_Fetcher"
+) -> None:
+    is_marked = True
+    while (change := next_change(own.copy, epoch, chosen.extents)) is not None:
+        if is_marked and not (isinstance(change, Piece) and not change.size):
+            # They tell of an end that is another now.
+            await asyncio.to_thread(_remove_marks, files)
+            is_marked = False
+        if isinstance(change, Cut):
+            await asyncio.to_thread(own.cut, epoch, change.position)
+            continue
+        data = await fetcher.fetch(change)
+        piece = change._replace(size=len(data))
+        await asyncio.to_thread(own.append, epoch, piece, data, base=end_of(chosen.extents))
+    # An empty log has no piece.
+    await asyncio.to_thread(own.label, epoch)
+
+
+def _remove_marks(files: Files) -> None:
+    if MARKS_NAME in files.names():
+        files.remove(MARKS_NAME)
+        files.sync_folder()
+
+
+class _Claimer:
+    """Asks each store until enough of them have promised one epoch."""
+
+    def __init__(
+        self,
+        *,
+        first: int,
+        claimant: str,
+        membership: Membership,
+        transport: Transport,
+        timers: Timers,
+        waiting: Waiting,
+    ) -> None:
+        self._number = first
+        self._claimant = claimant
+        self._membership = membership
+        self._transport, self._timers, self._waiting = transport, timers, waiting
+        self._answers: dict[str, Copy] = {}
+        self._problems: dict[str, str] = {}
+        self._failures = dict.fromkeys(membership.stores, 0)
+        self._done = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> tuple[Epoch, Mapping[str, Copy]]:
+        for store in self._membership.stores:
+            self._ask(store)
+        try:
+            await self._done
+        finally:
+            # What comes late is not heard.
+            self._done.cancel()
+        return Epoch(self._number, self._claimant), self._answers
+
+    def _ask(self, store: str) -> None:
+        if self._done.done():
+            return
+        request = ClaimRequest(number=self._number, claimant=self._claimant)
+        self._transport.send(store, request, partial(self._answered, store, self._number))
+
+    def _answered(self, store: str, number: int, answer: Answer) -> None:
+        if self._done.done():
+            return
+        if isinstance(answer, FencedError) and answer.promised is not None:
+            self._raise(answer.promised.number + 1)
+            self._ask(store)
+        elif isinstance(answer, Copy) and number < self._number:
+            self._ask(store)
+        elif isinstance(answer, Copy):
+            self._problems.pop(store, None)
+            self._answers[store] = answer
+            if is_enough(self._membership, self._answers):
+                self._done.set_result(None)
+            elif self._problems:
+                self._tell()
+        else:
+            self._failed(store, answer)
+
+    def _raise(self, number: int) -> None:
+        """All stores must have promised one number."""
+        if number <= self._number:
+            return
+        self._number = number
+        again, self._answers = list(self._answers), {}
+        for store in again:
+            self._ask(store)
+
+    def _failed(self, store: str, answer: Answer) -> None:
+        self._problems[store] = _problem(answer)
+        self._failures[store] += 1
+        wait = _wait(answer, self._failures[store])
+        self._timers.call_later(wait, partial(self._ask, store))
+        self._tell()
+
+    def _tell(self) -> None:
+        self._waiting(missing(self._membership, self._answers), self._problems)
+
+
+class _Fetcher:
+    """Reads the chosen log from any store that has it."""
+
+    def __init__(
+        self,
+        chosen: Copy,
+        answers: Mapping[str, Copy],
+        *,
+        transport: Transport,
+        timers: Timers,
+        waiting: Waiting,
+    ) -> None:
+        # Copies with one label are beginnings of one log.
+        self._copies = {
+            name: copy for name, copy in answers.items() if copy.written == chosen.written
+        }
+        self._transport, self._timers, self._waiting = transport, timers, waiting
+        self._turn = 0
+
+    async def fetch(self, piece: Piece) -> bytes:
+        """Return whole records from the beginning of a piece."""
+        if not piece.size:
+            return b""
+        sources = [name for name, copy in self._copies.items() if _has(copy, piece)]
+        problems: dict[str, str] = {}
+        failures = 0
+        while True:
+            source = sources[self._turn % len(sources)]
+            self._turn += 1
+            found = await self._read(source, piece)
+            if isinstance(found, bytes):
+                return found
+            problems[source] = _problem(found)
+            if len(problems) == len(sources):
+                failures += 1
+                self._waiting(sources, problems)
+                await _sleep(self._timers, _wait(found, failures))
+
+    async def _read(self, source: str, piece: Piece) -> Answer:
+        """A record may be longer than what a store returns at once."""
+        data = b""
+        while len(data) < piece.size:
+            request = ReadRequest(
+                position=piece.position + len(data),
+                size=min(MAXIMUM_READ, piece.size - len(data)),
+            )
+            answer = await _ask(self._transport, source, request)
+            if not isinstance(answer, bytes):
+                return answer
+            if not answer:
+                return Unanswered(reason=f"its copy ends at {piece.position + len(data):x}")
+            data += answer
+            end = whole_records(piece.position, data, len(data))
+            if end:
+                return data[:end]
+        return Unanswered(reason=f"its copy is damaged at {piece.position:x}")
+
+
+def _has(copy: Copy, piece: Piece) -> bool:
+    number, offset = segment_of(piece.position)
+    return any(
+        one[:2] == (number, piece.created) and one.size >= offset + piece.size
+        for one in copy.extents
+    )
+
+
+async def _ask(transport: Transport, store: str, request: ReadRequest) -> Answer:
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def take(answer: Answer) -> None:
+        if not answered.cancelled():
+            answered.set_result(answer)
+
+    transport.send(store, request, take)
+    return await answered
+
+
+async def _sleep(timers: Timers, seconds: float) -> None:
+    due = asyncio.Event()
+    timer = timers.call_later(seconds, due.set)
+    try:
+        await due.wait()
+    finally:
+        timer.cancel()
+
+
+def _problem(answer: Answer) -> str:
+    match answer:
+        case Unanswered(reason=reason):
+            return reason
+        case StoreError():
+            return str(answer)
+    return "its answer is none to this request"
+
+
+def _wait(answer: Answer, failures: int) -> float:
+    """``failures``: without a success, at least 1."""
+    asked = answer.retry_after if isinstance(answer, Unanswered) else 0.0
+    return max(asked, min(MOST_WAIT_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 10)))

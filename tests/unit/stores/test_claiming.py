@@ -1,0 +1,245 @@
+"""A start claims its journal at the stores, and takes from them what its folder lacks (S3.7)."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+import pytest
+
+from pillion_sidecar.journal.marks import MARKS_NAME
+from pillion_sidecar.journal.segments import segment_name
+from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
+from pillion_sidecar.stores.copies import Epoch, StoreError
+from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, Request
+from pillion_sidecar.stores.namespaces import perform
+from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Unanswered
+from pillion_sidecar.stores.store import Store, StoredCopy, StoreLimits
+from pillion_sidecar.testing import FakeTime
+from support.crashing_files import Disk, RecordingFiles
+from support.stores import FIRST, MEMBERSHIP, NAMES, OTHER, SESSION, RecordingFolders, ShippedLog
+
+SEED = int(os.environ.get("PILLION_KILL_SEED", Random().randrange(1_000_000)))
+LIMITS = StoreLimits(maximum_bytes=64 << 20, maximum_sessions=3)
+
+
+class LiveStores:
+    """A ``Transport`` to stores in memory, each of which answers at once or is away."""
+
+    def __init__(self) -> None:
+        self.folders = {name: RecordingFolders() for name in NAMES}
+        self.stores = {name: Store(self.folders[name], LIMITS) for name in NAMES}
+        self.away: set[str] = set()
+        #: Stores that claim, and do not let themselves be read.
+        self.unread: set[str] = set()
+        self.asked: list[tuple[str, Request]] = []
+
+    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:
+        self.asked.append((store, request))
+        asyncio.get_running_loop().call_soon(lambda: answered(self._answer(store, request)))
+
+    def _answer(self, store: str, request: Request) -> Answer:
+        is_read = isinstance(request, ReadRequest)
+        if store in self.away or (is_read and store in self.unread):
+            return Unanswered(reason=f"{store} is away")
+        try:
+            return perform(self.stores[store], SESSION, request)
+        except StoreError as error:
+            return error
+
+    def reads(self) -> set[str]:
+        return {store for store, request in self.asked if isinstance(request, ReadRequest)}
+
+
+class World:
+    def __init__(self, files: RecordingFiles | None = None) -> None:
+        self.stores = LiveStores()
+        self.files = files or RecordingFiles()
+        self.time = FakeTime()
+        self.waits: list[tuple[tuple[str, ...], dict[str, str]]] = []
+        self._waited = asyncio.Event()
+
+    def has_shipped(self, log: ShippedLog, *names: str, epoch: Epoch = FIRST) -> None:
+        for name in names:
+            store = self.stores.stores[name]
+            log.ship(store, store.claim(SESSION, epoch), epoch)
+
+    def waiting(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
+        self.waits.append((tuple(missed), dict(problems)))
+        self._waited.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a wait was told that meets the condition."""
+        while not self.waits or not condition():
+            self._waited.clear()
+            await self._waited.wait()
+
+    async def claim(self, claimant: str = "new") -> Claimed:
+        return await claim_folder(
+            self.files,
+            session=SESSION,
+            claimant=claimant,
+            membership=MEMBERSHIP,
+            transport=self.stores,
+            timers=self.time,
+            waiting=self.waiting,
+        )
+
+    def content(self) -> dict[str, bytes]:
+        image = self.files.image()
+        return {name: image[name] for name in image if name.endswith(".segment")}
+
+    def label(self) -> Epoch:
+        return StoredCopy(SESSION, RecordingFiles(self.files.image())).copy.written
+
+
+def log_of(*sizes: int, created: float = 1.0) -> ShippedLog:
+    """One segment for each size, of three records."""
+    log = ShippedLog()
+    for number, size in enumerate(sizes, 1):
+        log.begin(number, created=created)
+        for _ in range(3):
+            log.write(size)
+    return log
+
+
+def files_of(log: ShippedLog) -> dict[str, bytes]:
+    return {segment_name(number): data for number, data in log.segments.items()}
+
+
+async def test_a_first_start_begins_an_epoch_on_its_own_folder() -> None:
+    log = log_of(10, 20)
+    world = World(RecordingFiles(files_of(log)))
+    claimed = await world.claim()
+    assert (claimed.epoch, claimed.source, claimed.lacked) == (Epoch(1, "new"), None, False)
+    assert set(claimed.answers) >= {"a", "b"}
+    assert world.content() == files_of(log)
+    assert world.label() == claimed.epoch
+    # Nothing was written yet, and the folder is known to be the latest.
+    empty = World()
+    assert (await empty.claim()).source is None
+    assert empty.label() == Epoch(1, "new")
+
+
+@pytest.mark.parametrize("away", NAMES)
+async def test_a_folder_that_is_gone_is_restored_from_any_two_stores(away: str) -> None:
+    world, log = World(), log_of(10, 2_000_000, 20)
+    world.has_shipped(log, *NAMES)
+    world.stores.away = {away}
+    claimed = await world.claim()
+    assert claimed.epoch == Epoch(2, "new")
+    assert claimed.source in set(NAMES) - {away}
+    assert claimed.lacked
+    assert world.content() == files_of(log)
+    assert world.label() == claimed.epoch
+    assert len(world.stores.reads()) == 2, "the reads are spread"
+
+
+async def test_a_folder_that_lacks_the_end_takes_it_and_keeps_its_contexts() -> None:
+    log, ahead = log_of(10, 20), log_of(10, 20)
+    ahead.write(30)
+    world = World(RecordingFiles({**files_of(log), MARKS_NAME: b"x"}))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    world.has_shipped(ahead, "a", "b")
+    claimed = await world.claim()
+    assert not claimed.lacked
+    assert world.content() == files_of(ahead)
+    assert MARKS_NAME not in world.files.image()
+    read = [one for _, one in world.stores.asked if isinstance(one, ReadRequest)]
+    assert [one.position for one in read] == [log.end]
+
+
+async def test_a_folder_that_is_ahead_stays_as_it_is() -> None:
+    log, ahead = log_of(10), log_of(10, 20)
+    world = World(RecordingFiles({**files_of(ahead), MARKS_NAME: b"x"}))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    world.has_shipped(log, *NAMES)
+    claimed = await world.claim()
+    assert claimed.source is None
+    assert not claimed.lacked
+    assert world.content() == files_of(ahead)
+    assert MARKS_NAME in world.files.image()
+
+
+async def test_a_folder_whose_writer_was_fenced_is_cut_to_where_it_agrees() -> None:
+    """It may be longer: nobody else has that."""
+    shared = log_of(10)
+    other = log_of(10)
+    other.begin(2, created=2.0)
+    other.write(5)
+    fenced = log_of(10, 300, 300)
+    world = World(RecordingFiles(files_of(fenced)))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    world.has_shipped(shared, *NAMES)
+    world.has_shipped(other, "b", "c", epoch=Epoch(2, "other"))
+    claimed = await world.claim()
+    assert claimed.epoch == Epoch(3, "new")
+    assert claimed.lacked
+    assert world.content() == files_of(other)
+
+
+async def test_too_few_stores_are_waited_for_by_name() -> None:
+    world = World()
+    world.has_shipped(log_of(10), *NAMES)
+    world.stores.away = {"a", "b"}
+    claiming = asyncio.create_task(world.claim())
+    await world.until(lambda: len(world.waits[-1][0]) == 2)
+    assert world.waits[-1] == (("a", "b"), {"a": "a is away", "b": "b is away"})
+    assert not claiming.done()
+    world.stores.away = {"b"}
+    world.time.advance(RETRY_SECONDS)
+    assert (await claiming).epoch == Epoch(2, "new")
+
+
+async def test_a_claim_goes_beyond_what_any_store_has_promised() -> None:
+    world = World()
+    world.stores.stores["b"].claim(SESSION, Epoch(7, "other"))
+    claimed = await world.claim()
+    assert claimed.epoch == Epoch(8, "new")
+    claims = [one.number for _, one in world.stores.asked if isinstance(one, ClaimRequest)]
+    assert set(claims) == {1, 8}
+    assert all(copy.promised == claimed.epoch for copy in claimed.answers.values())
+
+
+async def test_a_store_that_is_claimed_and_cannot_be_read_is_passed_over() -> None:
+    world, log = World(), log_of(10, 20)
+    world.has_shipped(log, *NAMES)
+    world.stores.away = {"c"}
+    world.stores.unread = {"a"}
+    await world.claim()
+    assert world.content() == files_of(log)
+    # Neither is readable: it waits.
+    world = World()
+    world.has_shipped(log, *NAMES)
+    world.stores.away, world.stores.unread = {"c"}, {"a", "b"}
+    claiming = asyncio.create_task(world.claim())
+    await world.until(lambda: len(world.waits[-1][0]) == 2)
+    world.stores.unread = set()
+    world.time.advance(RETRY_SECONDS)
+    await claiming
+    assert world.content() == files_of(log)
+
+
+@pytest.mark.parametrize("is_power_cut", [False, True])
+async def test_a_crash_while_a_folder_is_restored_costs_nothing(is_power_cut: bool) -> None:
+    log, old = log_of(10, 20, 3000), log_of(10, 200, created=2.0)
+    draw = Random(SEED)
+    before = {**files_of(old), MARKS_NAME: b"x"}
+    world = World(RecordingFiles(before))
+    world.has_shipped(log, *NAMES)
+    await world.claim()
+    disk = Disk(before)
+    for operation in world.files.operations:
+        image = (disk.after_power_cut if is_power_cut else disk.after_kill)(operation, draw)
+        again = World(RecordingFiles(image))
+        again.has_shipped(log, *NAMES)
+        await again.claim("again")
+        assert again.content() == files_of(log), f"seed {SEED}, at {operation}"
+        disk.tell(operation)
+
+
+def test_a_session_is_that_of_the_first_file_with_a_header() -> None:
+    assert session_of(RecordingFiles()) is None
+    log = ShippedLog(session=OTHER)
+    log.begin(1, created=1.0)
+    assert session_of(RecordingFiles({segment_name(0): b"torn", **files_of(log)})) == OTHER
