@@ -24,8 +24,8 @@ from pillion_sidecar.stores.copies import (
     next_piece,
 )
 from pillion_sidecar.stores.messages import AppendRequest, Request
-from pillion_sidecar.stores.namespaces import perform
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
+from pillion_sidecar.stores.sessions import perform
 from pillion_sidecar.stores.shipping import Answer, Shipper, ShippingLimits, Unanswered
 from pillion_sidecar.stores.store import Store, StoreLimits
 from pillion_sidecar.stores.tail import whole_records
@@ -45,6 +45,9 @@ class RecordingFolders:
 
     def __init__(self, files: dict[str, RecordingFiles] | None = None) -> None:
         self.files = files or {}
+        self.own = RecordingFiles()
+        #: What a start takes for the time of the last write.
+        self.changed: dict[str, float] = {}
 
     def names(self) -> list[str]:
         return sorted(self.files)
@@ -54,6 +57,17 @@ class RecordingFolders:
 
     def open(self, name: str) -> RecordingFiles:
         return self.files[name]
+
+    def remove(self, name: str) -> None:
+        for one in self.files[name].names():
+            self.files[name].remove(one)
+        del self.files[name]
+
+    def changed_at(self, name: str) -> float:
+        return self.changed.get(name, 0.0)
+
+    def own_files(self) -> RecordingFiles:
+        return self.own
 
 
 @dataclass(slots=True)
@@ -113,6 +127,9 @@ class RecordingNamespaces:
 
     def __init__(self) -> None:
         self.folders: dict[str, RecordingFolders] = {}
+
+    def names(self) -> list[str]:
+        return sorted(self.folders)
 
     def open(self, namespace: str, *, creates: bool) -> RecordingFolders | None:
         if creates:

@@ -153,7 +153,7 @@ def cut(copy: Copy, epoch: Epoch, position: int) -> Copy:
 
     Raises FencedError, UnclaimedError, GapError, and ConflictError: the copy counts already.
     """
-    _check_writer(copy, epoch)
+    check_writer(copy, epoch)
     if position > copy.end:
         raise _gap(copy, position)
     if copy.written == epoch and position < copy.end:
@@ -168,7 +168,7 @@ def append(copy: Copy, epoch: Epoch, piece: Piece, *, base: int) -> Copy:
 
     Raises FencedError, UnclaimedError, GapError, ConflictError.
     """
-    _check_writer(copy, epoch)
+    check_writer(copy, epoch)
     extents = copy.extents
     if piece.after > copy.end:
         raise _gap(copy, piece.after)
@@ -202,7 +202,8 @@ def _check_repeated(copy: Copy, piece: Piece) -> None:
     )
 
 
-def _check_writer(copy: Copy, epoch: Epoch) -> None:
+def check_writer(copy: Copy, epoch: Epoch) -> None:
+    """Raises FencedError and UnclaimedError."""
     if epoch < copy.promised:
         raise _fenced(copy)
     if epoch > copy.promised:

@@ -19,7 +19,14 @@ from pillion_sidecar.stores.copies import (
     StoreError,
     UnclaimedError,
 )
-from pillion_sidecar.stores.store import BrokenError, MalformedError, QuotaError, UnknownError
+from pillion_sidecar.stores.store import (
+    BrokenError,
+    ForbiddenError,
+    MalformedError,
+    QuotaError,
+    SessionsError,
+    UnknownError,
+)
 
 #: The session follows.
 JOURNALS_PATH = "/v1/journals/"
@@ -39,7 +46,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="d
     """Base of the requests."""
 
 
-class _WriterRequest(_Request, frozen=True, kw_only=True, gc=False):
+class WriterRequest(_Request, frozen=True, kw_only=True, gc=False):
     """Base of those that change the copy."""
 
     number: Annotated[int, msgspec.Meta(ge=1, le=_GREATEST)]
@@ -50,17 +57,17 @@ class _WriterRequest(_Request, frozen=True, kw_only=True, gc=False):
         return Epoch(self.number, self.claimant)
 
 
-class ClaimRequest(_WriterRequest, frozen=True, kw_only=True, gc=False, tag="claim"):
+class ClaimRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="claim"):
     """Fence the writers of lower epochs. Answered with the copy."""
 
 
-class CutRequest(_WriterRequest, frozen=True, kw_only=True, gc=False, tag="cut"):
+class CutRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="cut"):
     """Cut off what is behind ``position``. Answered with the copy."""
 
     position: _Count
 
 
-class AppendRequest(_WriterRequest, frozen=True, kw_only=True, gc=False, tag="append"):
+class AppendRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="append"):
     """Take whole records. Answered with the copy. See :class:`Piece` and :func:`copies.append`."""
 
     after: _Count
@@ -74,6 +81,10 @@ class AppendRequest(_WriterRequest, frozen=True, kw_only=True, gc=False, tag="ap
         return Piece(self.after, self.position, self.created, len(self.data))
 
 
+class ReleaseRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="release"):
+    """Forget the session, which has nothing pending. Answered with an empty copy."""
+
+
 class ReadRequest(_Request, frozen=True, kw_only=True, gc=False, tag="read"):
     """Return bytes of one segment, fewer only at its end. Answered with the bytes."""
 
@@ -81,7 +92,7 @@ class ReadRequest(_Request, frozen=True, kw_only=True, gc=False, tag="read"):
     size: Annotated[int, msgspec.Meta(ge=1, le=MAXIMUM_READ)]
 
 
-Request: TypeAlias = ClaimRequest | CutRequest | AppendRequest | ReadRequest
+Request: TypeAlias = ClaimRequest | CutRequest | AppendRequest | ReleaseRequest | ReadRequest
 
 
 class RefusalForm(NamedTuple):
@@ -97,7 +108,9 @@ REFUSALS: Mapping[str, RefusalForm] = {
     "unclaimed": RefusalForm(409, UnclaimedError),
     "gap": RefusalForm(409, GapError),
     "conflict": RefusalForm(409, ConflictError),
+    "forbidden": RefusalForm(403, ForbiddenError),
     "quota": RefusalForm(507, QuotaError),
+    "sessions": RefusalForm(507, SessionsError),
     "broken": RefusalForm(500, BrokenError),
 }
 _NAMES = {form.error: name for name, form in REFUSALS.items()}

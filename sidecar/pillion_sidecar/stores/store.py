@@ -9,8 +9,11 @@ before that, and the writer sends the rest again.
 
 import os
 import re
+import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Protocol
 
@@ -53,7 +56,15 @@ class UnknownError(StoreError):
 
 
 class QuotaError(StoreError):
-    """The store may not keep more."""
+    """The store may not keep more bytes."""
+
+
+class SessionsError(StoreError):
+    """The store may not keep more sessions."""
+
+
+class ForbiddenError(StoreError):
+    """The session is another service account's."""
 
 
 class BrokenError(StoreError):
@@ -69,6 +80,15 @@ class Folders(Protocol):
         """Create a folder, unless it is there; on disk when this returns."""
 
     def open(self, name: str) -> Files: ...
+
+    def remove(self, name: str) -> None:
+        """Remove a folder with all in it; on disk when this returns."""
+
+    def changed_at(self, name: str) -> float:
+        """Return when a folder was last written to, in seconds since the epoch."""
+
+    def own_files(self) -> Files:
+        """Return the files beside the folders."""
 
 
 class SystemFolders:
@@ -86,12 +106,27 @@ class SystemFolders:
     def open(self, name: str) -> Files:
         return SystemFiles(self._folder / name)
 
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self._folder / name)
+        SystemFiles(self._folder).sync_folder()
+
+    def changed_at(self, name: str) -> float:
+        folder = self._folder / name
+        with os.scandir(folder) as entries:
+            files = [entry.stat().st_mtime for entry in entries]
+        return max(files, default=folder.stat().st_mtime)
+
+    def own_files(self) -> Files:
+        return SystemFiles(self._folder)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
     #: Of all copies together.
     maximum_bytes: int
     maximum_sessions: int
+    #: Seconds after which a session that nobody has written to gives way to others.
+    maximum_age: float = inf
 
 
 class _Epochs(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +163,7 @@ class Store:
             raise MalformedError("a session is the id of a journal: 32 hexadecimal digits")
         if session not in self._sizes:
             if len(self._sizes) >= self._limits.maximum_sessions:
-                raise QuotaError(
+                raise SessionsError(
                     f"the store keeps {len(self._sizes)} sessions, and may keep no more"
                 )
             self._folders.create(session)
@@ -158,6 +193,25 @@ class Store:
     def read(self, session: str, position: int, size: int) -> bytes:
         """Return at most ``size`` bytes of one segment; fewer only at its end."""
         return self._copy(session).read(position, size)
+
+    def copy(self, session: str) -> Copy:
+        return self._copy(session).copy
+
+    def forget(self, session: str) -> None:
+        """Remove a copy."""
+        self._folders.remove(session)
+        self._loaded.pop(session, None)
+        self._total -= self._sizes.pop(session)
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes by session."""
+        return self._sizes
+
+    @property
+    def total(self) -> int:
+        """Bytes of all copies."""
+        return self._total
 
     def _copy(self, session: str) -> "StoredCopy":
         if session not in self._sizes:
@@ -287,22 +341,31 @@ def _size(files: Files) -> int:
     return sum(files.size(segment_name(one)) for one in segment_numbers(files.names()))
 
 
+def read_promised(files: Files, session: str) -> Epoch:
+    """Return the last claim of a session."""
+    return Epoch(*_read_epochs(files, session).promised)
+
+
+def _read_epochs(files: Files, session: str) -> _Epochs:
+    if EPOCHS_NAME not in files.names():
+        return _Epochs(promised=NO_EPOCH, written=NO_EPOCH)
+    try:
+        return _decode(read_whole(files, EPOCHS_NAME))
+    except msgspec.MsgspecError as error:
+        raise BrokenError(
+            f"{EPOCHS_NAME} of session {session} cannot be read: {error}; see to the disk and"
+            " move the session's folder away"
+        ) from error
+
+
 def _load(files: Files, session: str) -> Copy:
     names = files.names()
-    promised, written = NO_EPOCH, NO_EPOCH
-    if EPOCHS_NAME in names:
-        try:
-            epochs = _decode(_read(files, EPOCHS_NAME))
-        except msgspec.MsgspecError as error:
-            raise BrokenError(
-                f"{EPOCHS_NAME} of session {session} cannot be read: {error}; see to the disk and"
-                " move the session's folder away"
-            ) from error
-        promised, written = Epoch(*epochs.promised), Epoch(*epochs.written)
+    epochs = _read_epochs(files, session)
+    promised, written = Epoch(*epochs.promised), Epoch(*epochs.written)
     extents: list[Extent] = []
     for number in segment_numbers(names):
         name = segment_name(number)
-        header = read_header(_read(files, name, HEADER_SIZE))
+        header = read_header(read_whole(files, name, HEADER_SIZE))
         if header is None or header.number != number or header.journal_id.hex() != session:
             break
         extents.append(Extent(number, header.created, files.size(name)))
@@ -321,7 +384,7 @@ def _load_last(files: Files, extent: Extent) -> Extent:
     finally:
         file.close()
     files.sync_folder()
-    return extent._replace(size=_sound_end(_read(files, name)))
+    return extent._replace(size=_sound_end(read_whole(files, name)))
 
 
 def _sound_end(data: bytes, begin: int = HEADER_SIZE) -> int:
@@ -331,7 +394,7 @@ def _sound_end(data: bytes, begin: int = HEADER_SIZE) -> int:
     return len(data)
 
 
-def _read(files: Files, name: str, size: int | None = None) -> bytes:
+def read_whole(files: Files, name: str, size: int | None = None) -> bytes:
     file = files.open(name)
     try:
         return file.read(0, files.size(name) if size is None else size)

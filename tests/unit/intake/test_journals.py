@@ -151,7 +151,7 @@ async def test_a_namespace_has_its_own_sessions_and_quota() -> None:
             status, error = await gateway.refused(request, namespace="other")
             assert (status, type(error).__name__) == (404, "UnknownError")
         status, error = await gateway.refused(CLAIM, namespace="team", session="0" * 32)
-        assert (status, type(error).__name__) == (507, "QuotaError")
+        assert (status, type(error).__name__) == (507, "SessionsError")
         # The same session, which is another one there; it fences nobody.
         fencing = ClaimRequest(number=9, claimant="other")
         assert (await gateway.copy(fencing, namespace="other")).extents == ()

@@ -12,7 +12,7 @@ from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import Epoch, StoreError
 from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, Request
-from pillion_sidecar.stores.namespaces import perform
+from pillion_sidecar.stores.sessions import perform
 from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Unanswered
 from pillion_sidecar.stores.store import Store, StoredCopy, StoreLimits
 from pillion_sidecar.testing import FakeTime

@@ -21,6 +21,7 @@ from pillion_sidecar.stores.store import (
     BrokenError,
     MalformedError,
     QuotaError,
+    SessionsError,
     Store,
     StoreLimits,
     SystemFolders,
@@ -184,7 +185,7 @@ def test_more_sessions_or_bytes_than_allowed_are_refused_and_harm_nobody() -> No
     limits = StoreLimits(maximum_bytes=len(log.content()) + 10, maximum_sessions=1)
     store = Store(folders, limits)
     copy = log.ship(store, store.claim(SESSION, ONE), ONE)
-    with pytest.raises(QuotaError, match="1 sessions"):
+    with pytest.raises(SessionsError, match="1 sessions"):
         store.claim(OTHER, ONE)
     # A restart counts the same.
     store = Store(folders, limits)

@@ -1,0 +1,285 @@
+"""The sessions of one namespace at a store: whose they are, which of them give way to others, and
+which were forgotten. For one thread, as the store.
+
+A session belongs to the service account that claimed it first: another one of the namespace neither
+fences it nor reads it. What was forgotten still fences the writers that were fenced before.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.repair import write_whole
+from pillion_sidecar.journal.segments import position_of, segment_name, segment_numbers
+from pillion_sidecar.stores import copies
+from pillion_sidecar.stores.copies import Copy, Epoch, FencedError
+from pillion_sidecar.stores.messages import (
+    AppendRequest,
+    ClaimRequest,
+    CutRequest,
+    ReadRequest,
+    ReleaseRequest,
+    Request,
+    WriterRequest,
+)
+from pillion_sidecar.stores.store import (
+    BrokenError,
+    Folders,
+    ForbiddenError,
+    QuotaError,
+    SessionsError,
+    Store,
+    StoreLimits,
+    read_promised,
+    read_whole,
+)
+
+#: In a session's folder: the account that claimed it first.
+OWNER_NAME = "owner.json"
+#: Beside the sessions' folders: what was forgotten.
+FORGOTTEN_NAME = "forgotten.json"
+#: Of these the oldest is dropped: each release writes them all.
+MOST_FORGOTTEN = 1000
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    account: str
+
+
+class _Forgotten(NamedTuple):
+    number: int
+    claimant: str
+    #: Seconds since the epoch.
+    at: float
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_owner = msgspec.json.Decoder(_Owner).decode
+_decode_forgotten = msgspec.json.Decoder(dict[str, _Forgotten]).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStatus:
+    session: str
+    #: The last claim.
+    epoch: Epoch
+    #: Empty: claimed without a token.
+    account: str
+    size: int
+    #: Position behind the copy; a crash may have left less.
+    end: int
+    #: Seconds since the last request of its writer.
+    idle_seconds: float
+
+
+class Sessions:
+    """Blocks; all calls raise StoreError and OSError."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        limits: StoreLimits,
+        *,
+        now: Callable[[], float] = time.time,
+        dropped: Callable[[str, int, float], None] = lambda *_: None,
+    ) -> None:
+        """``dropped`` gets a session, its bytes and the seconds since its last request."""
+        self._folders = folders
+        self._limits = limits
+        self._now = now
+        self._dropped = dropped
+        #: The last epochs, by session.
+        self._forgotten = self._read_forgotten()
+        self._store = Store(folders, limits)
+        for session in [one for one in self._forgotten if one in self._store.sizes]:
+            # A crash came before its folder was gone.
+            self._store.forget(session)
+        #: When its writer last asked for a change, in seconds since the epoch.
+        self._used = {name: folders.changed_at(name) for name in self._store.sizes}
+        self._owners: dict[str, str] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._store.sizes)
+
+    @property
+    def total(self) -> int:
+        """Bytes of all copies."""
+        return self._store.total
+
+    def perform(self, session: str, request: Request, *, account: str = "") -> Copy | bytes:
+        """``account``: of the writer's token; empty without one."""
+        if session in self._forgotten and session in self._store.sizes:
+            # The disk refused to remove it before.
+            self._remove(session)
+        if session in self._store.sizes:
+            self._check_owner(session, account, claims=isinstance(request, ClaimRequest))
+        match request:
+            case ReadRequest():
+                return perform(self._store, session, request)
+            case ReleaseRequest():
+                return self._release(session, request.epoch)
+        self._check_forgotten(session, request)
+        answer = self._make_room(session, request)
+        if session not in self._used:
+            self._note_owner(session, account)
+        self._used[session] = self._now()
+        return answer
+
+    def _make_room(self, session: str, request: Request) -> Copy | bytes:
+        """Perform a request, if need be once others have given way."""
+        while True:
+            try:
+                return perform(self._store, session, request)
+            except (QuotaError, SessionsError) as error:
+                frees_bytes = isinstance(error, QuotaError)
+                if not self._drop_idle(besides=session, frees_bytes=frees_bytes):
+                    raise
+
+    def statuses(self, *, after: str, limit: int) -> list[SessionStatus]:
+        """Return sessions by name."""
+        names = sorted(one for one in self._store.sizes if one > after)[:limit]
+        return [self._status(one) for one in names]
+
+    def _status(self, session: str) -> SessionStatus:
+        files = self._folders.open(session)
+        numbers = segment_numbers(files.names())
+        size = self._store.sizes[session]
+        end = 0
+        if numbers:
+            last = numbers[-1]
+            end = position_of(last, files.size(segment_name(last)))
+        return SessionStatus(
+            session=session,
+            epoch=read_promised(files, session),
+            account=self._owner(session),
+            size=size,
+            end=end,
+            idle_seconds=max(0.0, self._now() - self._used[session]),
+        )
+
+    # ------------------------------------------------------------------ owners
+
+    def _check_owner(self, session: str, account: str, *, claims: bool) -> None:
+        owner = self._owner(session)
+        if owner and owner != account:
+            raise ForbiddenError(f"the session is of {owner}, which claimed it first")
+        if claims and account and not owner:
+            # Before it, a crash came, or no tokens were asked for.
+            self._note_owner(session, account)
+
+    def _owner(self, session: str) -> str:
+        owner = self._owners.get(session)
+        if owner is None:
+            files = self._folders.open(session)
+            owner = ""
+            if OWNER_NAME in files.names():
+                remedy = f"move it away from session {session}"
+                owner = _decoded(files, OWNER_NAME, _decode_owner, remedy).account
+            self._owners[session] = owner
+        return owner
+
+    def _note_owner(self, session: str, account: str) -> None:
+        if account:
+            write_whole(self._folders.open(session), OWNER_NAME, _encode(_Owner(account)))
+        self._owners[session] = account
+
+    # ------------------------------------------------------------------ forgetting
+
+    def _release(self, session: str, epoch: Epoch) -> Copy:
+        """Forget a session that has nothing pending, as its writer says."""
+        before = self._forgotten.get(session)
+        if before is None:
+            copies.check_writer(self._store.copy(session), epoch)
+            self._forget(session, epoch)
+        elif epoch < (before.number, before.claimant):
+            raise _fenced(before)
+        return Copy(promised=epoch)
+
+    def _check_forgotten(self, session: str, request: WriterRequest) -> None:
+        before = self._forgotten.get(session)
+        if before is None:
+            return
+        if request.epoch < (before.number, before.claimant):
+            raise _fenced(before)
+        if isinstance(request, ClaimRequest):
+            # Before the session begins anew: a start removes folders of what was forgotten.
+            self._write_forgotten({k: v for k, v in self._forgotten.items() if k != session})
+
+    def _drop_idle(self, *, besides: str, frees_bytes: bool) -> bool:
+        """Forget the session that was idle longest, if that was too long."""
+        before = self._now() - self._limits.maximum_age
+        sizes = self._store.sizes
+        idle = [
+            (used, name)
+            for name, used in self._used.items()
+            if used <= before and name != besides and (sizes[name] or not frees_bytes)
+        ]
+        if not idle:
+            return False
+        used, name = min(idle)
+        size = sizes[name]
+        self._forget(name, read_promised(self._folders.open(name), name))
+        self._dropped(name, size, self._now() - used)
+        return True
+
+    def _forget(self, session: str, epoch: Epoch) -> None:
+        kept = sorted(self._forgotten.items(), key=lambda one: one[1].at)[1 - MOST_FORGOTTEN :]
+        # Before the folder goes: it fences, and a start goes on with the removal.
+        self._write_forgotten({**dict(kept), session: _Forgotten(*epoch, self._now())})
+        self._remove(session)
+
+    def _remove(self, session: str) -> None:
+        self._store.forget(session)
+        self._used.pop(session, None)
+        self._owners.pop(session, None)
+
+    def _write_forgotten(self, forgotten: dict[str, _Forgotten]) -> None:
+        write_whole(self._folders.own_files(), FORGOTTEN_NAME, _encode(forgotten))
+        self._forgotten = forgotten
+
+    def _read_forgotten(self) -> dict[str, _Forgotten]:
+        files = self._folders.own_files()
+        if FORGOTTEN_NAME not in files.names():
+            return {}
+        return _decoded(files, FORGOTTEN_NAME, _decode_forgotten, "move it away")
+
+
+_Decoded = TypeVar("_Decoded")
+
+
+def _decoded(files: Files, name: str, decode: Callable[[bytes], _Decoded], remedy: str) -> _Decoded:
+    try:
+        return decode(read_whole(files, name))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BrokenError(
+            f"{name} cannot be read: {error}; see to the disk, and {remedy}"
+        ) from error
+
+
+def _fenced(forgotten: _Forgotten) -> FencedError:
+    return FencedError(
+        f"{forgotten.claimant} had claimed the session under epoch {forgotten.number} before it was"
+        " forgotten"
+    )
+
+
+def perform(store: Store, session: str, request: Request) -> Copy | bytes:
+    """All but a release. Blocks; raises StoreError and OSError."""
+    match request:
+        case ClaimRequest():
+            return store.claim(session, request.epoch)
+        case CutRequest():
+            return store.cut(session, request.epoch, request.position)
+        case AppendRequest():
+            return store.append(
+                session, request.epoch, request.piece, request.data, base=request.base
+            )
+        case ReadRequest():
+            return store.read(session, request.position, request.size)
+        case ReleaseRequest():
+            raise AssertionError("sessions release")
