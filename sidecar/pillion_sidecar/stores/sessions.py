@@ -55,6 +55,12 @@ class _Forgotten(NamedTuple):
     claimant: str
     #: Seconds since the epoch.
     at: float
+    #: Whether it had nothing pending.
+    is_released: bool = False
+
+    @property
+    def epoch(self) -> Epoch:
+        return Epoch(self.number, self.claimant)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -123,8 +129,10 @@ class Sessions:
                 return perform(self._store, session, request)
             case ReleaseRequest():
                 return self._release(session, request.epoch)
-        self._check_forgotten(session, request)
+        released = self._check_forgotten(session, request)
         answer = self._make_room(session, request)
+        if released is not None:
+            answer = self._store.label(session, released)
         if session not in self._used:
             self._note_owner(session, account)
         self._used[session] = self._now()
@@ -195,20 +203,24 @@ class Sessions:
         before = self._forgotten.get(session)
         if before is None:
             copies.check_writer(self._store.copy(session), epoch)
-            self._forget(session, epoch)
-        elif epoch < (before.number, before.claimant):
+            self._forget(session, epoch, is_released=True)
+        elif epoch < before.epoch:
             raise _fenced(before)
         return Copy(promised=epoch)
 
-    def _check_forgotten(self, session: str, request: WriterRequest) -> None:
+    def _check_forgotten(self, session: str, request: WriterRequest) -> Epoch | None:
+        """Return the epoch of a session that was released and begins anew. Its empty copy counts
+        for it: a store that was away at the release has an earlier one."""
         before = self._forgotten.get(session)
         if before is None:
-            return
-        if request.epoch < (before.number, before.claimant):
+            return None
+        if request.epoch < before.epoch:
             raise _fenced(before)
-        if isinstance(request, ClaimRequest):
-            # Before the session begins anew: a start removes folders of what was forgotten.
-            self._write_forgotten({k: v for k, v in self._forgotten.items() if k != session})
+        if not isinstance(request, ClaimRequest):
+            return None
+        # Before the session begins anew: a start removes folders of what was forgotten.
+        self._write_forgotten({k: v for k, v in self._forgotten.items() if k != session})
+        return before.epoch if before.is_released else None
 
     def _drop_idle(self, *, besides: str, frees_bytes: bool) -> bool:
         """Forget the session that was idle longest, if that was too long."""
@@ -227,10 +239,11 @@ class Sessions:
         self._dropped(name, size, self._now() - used)
         return True
 
-    def _forget(self, session: str, epoch: Epoch) -> None:
+    def _forget(self, session: str, epoch: Epoch, *, is_released: bool = False) -> None:
         kept = sorted(self._forgotten.items(), key=lambda one: one[1].at)[1 - MOST_FORGOTTEN :]
         # Before the folder goes: it fences, and a start goes on with the removal.
-        self._write_forgotten({**dict(kept), session: _Forgotten(*epoch, self._now())})
+        forgotten = _Forgotten(*epoch, self._now(), is_released)
+        self._write_forgotten({**dict(kept), session: forgotten})
         self._remove(session)
 
     def _remove(self, session: str) -> None:
@@ -264,7 +277,8 @@ def _decoded(files: Files, name: str, decode: Callable[[bytes], _Decoded], remed
 def _fenced(forgotten: _Forgotten) -> FencedError:
     return FencedError(
         f"{forgotten.claimant} had claimed the session under epoch {forgotten.number} before it was"
-        " forgotten"
+        " forgotten",
+        promised=forgotten.epoch,
     )
 
 

@@ -197,6 +197,10 @@ class Store:
     def copy(self, session: str) -> Copy:
         return self._copy(session).copy
 
+    def label(self, session: str, epoch: Epoch) -> Copy:
+        """The copy has the whole base of an epoch."""
+        return self._copy(session).label(epoch)
+
     def forget(self, session: str) -> None:
         """Remove a copy."""
         self._folders.remove(session)
