@@ -75,17 +75,28 @@ class NATSCluster:
                 return int(cluster.leader.removeprefix("n"))
             await asyncio.sleep(LOOK)
 
+    async def messages(self) -> int:
+        async with self.client() as client:
+            count: int = (await client.jetstream().stream_info(STREAM)).state.messages
+            return count
+
     async def publish(self, session: str, data: bytes) -> None:
         async with self.client() as client:
             await client.jetstream().publish(f"{SUBJECT}.{session}", data)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Any]:
-        client = await nats.connect(self.url(min(self.processes)), allow_reconnect=False)
+        client = await nats.connect(
+            self.url(min(self.processes)), allow_reconnect=False, error_cb=_ignore
+        )
         try:
             yield client
         finally:
             await client.close()
+
+
+async def _ignore(_: Exception) -> None:
+    """The caller is told as well."""
 
 
 @asynccontextmanager

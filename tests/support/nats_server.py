@@ -6,7 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from support.syslog_listener import end_at_once
 
@@ -21,6 +21,9 @@ class Message:
     payload: bytes
 
 
+Script: TypeAlias = Callable[[Message], Awaitable[bytes]]
+
+
 @dataclass(slots=True, eq=False)
 class NATSServer:
     """Keeps what it receives. Attributes may change at any time."""
@@ -33,7 +36,7 @@ class NATSServer:
     #: For each message: JSON, or what is sent as it is; None: no answer.
     answer: dict[str, Any] | bytes | None = field(default_factory=lambda: dict(STORED))
     #: For each message instead of ``answer``: what is sent, with REPLY for the subject.
-    script: Callable[[Message], Awaitable[bytes]] | None = None
+    script: Script | None = None
     url: str = ""
     connections: int = 0
     logins: list[dict[str, Any]] = field(default_factory=list)

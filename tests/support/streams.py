@@ -2,15 +2,16 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from pillion_sidecar.handlers.nats.jetstream import JetStreamError
 from pillion_sidecar.handlers.nats.store import StreamStore
-from pillion_sidecar.stores.copies import Copy, StoreError
+from pillion_sidecar.stores.copies import Copy
 from pillion_sidecar.stores.messages import ReadRequest, Request
-from pillion_sidecar.stores.shipping import Unanswered
+from pillion_sidecar.stores.shipping import Answer
 from support.nats_server import Message
 
 #: What a stream must be to keep copies.
@@ -37,6 +38,7 @@ class FakeStream:
     sequence: int = 0
     #: Called before each message that is published; may raise JetStreamError, and publish others.
     before: Callable[["FakeStream"], None] = lambda _: None
+    refuses_purge: bool = False
     #: Called after each.
     after: Callable[["FakeStream"], None] = lambda _: None
 
@@ -59,6 +61,10 @@ class FakeStream:
     async def last(self) -> tuple[int, bytes] | None:
         return max(self.messages.items(), default=None)
 
+    async def next(self, sequence: int) -> tuple[int, bytes] | None:
+        found = ((at, body) for at, body in self.messages.items() if at >= sequence)
+        return min(found, default=None)
+
     async def following(self, sequence: int, *, count: int, size: int) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
         for at, body in sorted(self.messages.items()):
@@ -68,6 +74,8 @@ class FakeStream:
         return found
 
     async def purge(self, sequence: int) -> None:
+        if self.refuses_purge:
+            raise JetStreamError("no answer")
         self.messages = {at: body for at, body in self.messages.items() if at >= sequence}
 
     def close(self) -> None: ...
@@ -77,35 +85,42 @@ class FakeStream:
         name = message.subject.removeprefix("$JS.API.").rpartition(".")[0]
         asked = json.loads(message.payload or b"{}") if name in _ASKED else {}
         if name == "STREAM.INFO":
-            return _said({"config": self.configured})
+            return said({"config": self.configured})
         if name == "STREAM.PURGE":
             await self.purge(asked["seq"])
-            return _said({"success": True})
-        if name == "DIRECT.GET" and "last_by_subj" in asked:
-            last = await self.last()
-            return _NOT_FOUND if last is None else _returned(*last)
+            return said({"success": True})
+        if name == "STREAM.MSG.GET":
+            seq = asked.get("seq")
+            return _message(await self.last() if seq is None else await self.next(seq))
         if name == "DIRECT.GET":
             count, size = asked["batch"], asked["max_bytes"]
             found = await self.following(asked["seq"], count=count, size=size)
-            return b"".join(_returned(*one) for one in found) + _END if found else _NOT_FOUND
+            return b"".join(_returned(*one) for one in found) + _END if found else NOT_FOUND
         after = message.headers.get("Nats-Expected-Last-Subject-Sequence")
         try:
             sequence = await self.publish(
                 message.payload, after=None if after is None else int(after)
             )
         except JetStreamError as error:
-            return _said({"error": {"err_code": error.code, "description": str(error)}})
-        return _said({"stream": "journals", "seq": sequence})
+            return said({"error": {"err_code": error.code, "description": str(error)}})
+        return said({"stream": "journals", "seq": sequence})
 
 
-_ASKED = ("STREAM.PURGE", "DIRECT.GET")
+_ASKED = ("STREAM.PURGE", "STREAM.MSG.GET", "DIRECT.GET")
 _END = b"HMSG REPLY 1 20 20\r\nNATS/1.0 204 EOB\r\n\r\n\r\n"
-_NOT_FOUND = b"HMSG REPLY 1 26 26\r\nNATS/1.0 404 Not Found\r\n\r\n\r\n"
+NOT_FOUND = b"HMSG REPLY 1 26 26\r\nNATS/1.0 404 Not Found\r\n\r\n\r\n"
 
 
-def _said(answer: dict[str, Any]) -> bytes:
+def said(answer: dict[str, Any]) -> bytes:
+    """Return what a server sends, with REPLY for the subject."""
     body = json.dumps(answer).encode()
     return b"MSG REPLY 1 %d\r\n%b\r\n" % (len(body), body)
+
+
+def _message(found: tuple[int, bytes] | None) -> bytes:
+    if found is None:
+        return said({"error": {"err_code": 10037, "description": "no message found"}})
+    return said({"message": {"seq": found[0], "data": b64encode(found[1]).decode()}})
 
 
 def _returned(sequence: int, body: bytes) -> bytes:
@@ -113,8 +128,8 @@ def _returned(sequence: int, body: bytes) -> bytes:
     return b"HMSG REPLY 1 %d %d\r\n%b%b\r\n" % (len(head), len(head) + len(body), head, body)
 
 
-async def asked(store: StreamStore, request: Request) -> Copy | bytes | StoreError | Unanswered:
-    answer: asyncio.Future[Copy | bytes | StoreError | Unanswered]
+async def asked(store: StreamStore, request: Request) -> Answer:
+    answer: asyncio.Future[Answer]
     answer = asyncio.get_running_loop().create_future()
     store.send(request, answer.set_result)
     return await answer

@@ -8,7 +8,7 @@ that a writer that never pauses cannot keep a claim away.
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -20,12 +20,17 @@ from pillion_sidecar.stores.messages import (
     ClaimRequest,
     CutRequest,
     ReadRequest,
+    ReleaseRequest,
 )
 from pillion_sidecar.stores.store import BrokenError, MalformedError
 
 #: Bytes of the log in a message at most. A server takes 1 MiB by default, with the state.
 PART_BYTES = 960 << 10
 _MAXIMUM_REASON = 300
+
+
+#: What changes a copy.
+Change: TypeAlias = ClaimRequest | CutRequest | AppendRequest | ReleaseRequest
 
 
 class _Whole(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -130,7 +135,7 @@ def fenced(state: StreamState, stored: StoredMessage) -> StreamState:
 
 def change(
     state: StreamState,
-    request: ClaimRequest | CutRequest | AppendRequest,
+    request: Change,
     *,
     part_bytes: int = PART_BYTES,
 ) -> Generator[Publication, int, StreamState]:
@@ -168,9 +173,7 @@ def change(
     )
 
 
-def _changed(
-    copy: Copy, request: ClaimRequest | CutRequest | AppendRequest
-) -> tuple[Copy, int, bytes]:
+def _changed(copy: Copy, request: Change) -> tuple[Copy, int, bytes]:
     """Return the copy after a request, and what is to be written."""
     match request:
         case ClaimRequest():
@@ -182,6 +185,10 @@ def _changed(
             changed = copies.append(copy, request.epoch, piece, base=request.base)
             data = b"" if piece.after < copy.end else request.data
             return changed, piece.position, data
+        case ReleaseRequest():
+            copies.check_writer(copy, request.epoch)
+            # It goes on from here alone: another store may have an earlier copy.
+            return Copy(promised=request.epoch, written=request.epoch), 0, b""
 
 
 def _continues(before: Copy, after: Copy) -> bool:
@@ -279,8 +286,8 @@ def bytes_at(segment: bytes, request: ReadRequest) -> bytes:
     return segment[offset : offset + request.size]
 
 
-def check_request(request: object) -> ClaimRequest | CutRequest | AppendRequest:
+def check_request(request: object) -> Change:
     """Raises MalformedError."""
-    if isinstance(request, ClaimRequest | CutRequest | AppendRequest):
+    if isinstance(request, Change):
         return request
     raise MalformedError(f"a stream takes no {type(request).__name__}")

@@ -12,12 +12,12 @@ from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.nats.store import StreamAccess, StreamStore, create_stream_store
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
-from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest
+from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, ReadRequest
 from pillion_sidecar.stores.shipping import Unanswered
 from pillion_sidecar.testing import FakeTime
-from support.nats_server import INFO, listening
+from support.nats_server import INFO, Message, Script, listening
 from support.stores import SESSION, ShippedLog
-from support.streams import FakeStream, asked, content, copied
+from support.streams import NOT_FOUND, FakeStream, asked, content, copied, said
 
 CLAIM = ClaimRequest(number=1, claimant="a")
 NO_RESPONDERS = b"HMSG REPLY 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
@@ -130,37 +130,62 @@ async def test_another_answer_is_told(
         assert words in told.reason
 
 
+def but_for(stream: FakeStream, subject: str, answer: bytes) -> Script:
+    """Answer as the stream, except messages to subjects that begin with ``subject``."""
+
+    async def answered(message: Message) -> bytes:
+        return answer if message.subject.startswith(subject) else await stream.answered(message)
+
+    return answered
+
+
+PUBLISH, GET, READ = "pillion.", "$JS.API.STREAM.MSG.GET.", "$JS.API.DIRECT.GET."
+
+
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("subject", "answer", "words"),
     [
-        ({"stream": "journals"}, "its answer is not an acknowledgement of a stream"),
-        ({"stream": "journals", "seq": True}, "its answer is not an acknowledgement of a stream"),
-        ({"stream": "journals", "seq": 0}, "its answer is not an acknowledgement of a stream"),
+        (PUBLISH, {"stream": "journals"}, "its answer is not an acknowledgement of a stream"),
+        (PUBLISH, {"seq": True}, "its answer is not an acknowledgement of a stream"),
+        (PUBLISH, {"seq": 0}, "its answer is not an acknowledgement of a stream"),
+        (GET, {}, "its answer has no message"),
+        (GET, {"message": {}}, "its answer has no message of a stream"),
+        (GET, {"message": {"seq": 1, "data": "?"}}, "its answer has no message of a stream"),
+        (GET, {"message": {"seq": 1, "data": 1}}, "its answer has no message of a stream"),
     ],
 )
-async def test_what_is_no_acknowledgement_keeps_nothing(
-    fake_time: FakeTime, answer: Any, words: str
+async def test_what_is_no_answer_of_a_stream_keeps_nothing(
+    fake_time: FakeTime, subject: str, answer: Any, words: str
 ) -> None:
     stream = FakeStream()
     async with (
-        listening(script=stream.answered) as server,
+        listening(script=but_for(stream, subject, said(answer))) as server,
         storing(fake_time, server.url) as store,
     ):
-        await copied(store, CLAIM)
-        server.script, server.answer = None, answer
-        log = begun(10)
-        piece, data = log.next(0)
-        request = AppendRequest(
-            number=1,
-            claimant="a",
-            after=0,
-            position=piece.position,
-            created=1.0,
-            base=0,
-            data=data,
-        )
-        told = await asked(store, request)
-    assert told == Unanswered(reason=words)
+        assert await asked(store, CLAIM) == Unanswered(reason=words)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HMSG REPLY 1 12 14\r\nNATS/1.0\r\n\r\nab\r\n", "message has no sequence"),
+        (b"HMSG REPLY 1 14 14\r\nNATS/1.0 x\r\n\r\n\r\n", "message has no status"),
+        (NOT_FOUND, "a message is missing, or not there yet"),
+        (NO_RESPONDERS, "no stream journals answers"),
+    ],
+)
+async def test_what_is_no_message_is_not_read(
+    fake_time: FakeTime, answer: bytes, words: str
+) -> None:
+    stream, log = FakeStream(), begun(10)
+    async with (
+        listening(script=but_for(stream, READ, answer)) as server,
+        storing(fake_time, server.url) as store,
+    ):
+        await appended(store, log)
+        told = await asked(store, ReadRequest(position=1 << 32, size=10))
+    assert isinstance(told, Unanswered)
+    assert words in told.reason
 
 
 async def test_a_server_that_takes_too_little_is_named(fake_time: FakeTime) -> None:

@@ -11,10 +11,10 @@ from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.handlers.nats.store import StreamAccess, StreamStore, create_stream_store
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
-from pillion_sidecar.stores.copies import Copy, Epoch, FencedError, StoreError
-from pillion_sidecar.stores.messages import ClaimRequest, Request
+from pillion_sidecar.stores.copies import Copy, Epoch, FencedError
+from pillion_sidecar.stores.messages import ClaimRequest, ReleaseRequest, Request
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
-from pillion_sidecar.stores.shipping import Shipper, Unanswered
+from pillion_sidecar.stores.shipping import Answer, Shipper, Unanswered
 from pillion_sidecar.testing import FakeTime
 from support.broker_programs import NATS_SERVER, WITHOUT_NATS_SERVER
 from support.nats_cluster import LOOK, STREAM, SUBJECT, NATSCluster, clustered
@@ -33,17 +33,8 @@ class One:
     def __init__(self, store: StreamStore) -> None:
         self._store = store
 
-    def send(
-        self,
-        store: str,
-        request: Request,
-        answered: Callable[[Copy | StoreError | Unanswered], None],
-    ) -> None:
-        def done(answer: Copy | bytes | StoreError | Unanswered) -> None:
-            assert not isinstance(answer, bytes)
-            answered(answer)
-
-        self._store.send(request, done)
+    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:
+        self._store.send(request, answered)
 
 
 class Writer:
@@ -155,12 +146,27 @@ async def test_claims_at_once_leave_one_writer(tmp_path: Path, fake_time: FakeTi
         await writer.stable()
         claims = {number: world.store(number % 3) for number in (2, 3, 4)}
         told = await asyncio.gather(*(asked(store, claim(one)) for one, store in claims.items()))
-        assert all(isinstance(one, Copy | FencedError) for one in told)
+        assert all(isinstance(one, Copy | FencedError) for one in told), told
         last = told[2]
         assert isinstance(last, Copy)
         assert last.extents == writer.log.extents
         for number in (2, 3):
             assert isinstance(await asked(claims[number], claim(number)), FencedError)
+
+
+async def test_a_session_that_is_released_takes_no_room(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    async with worlds(tmp_path, fake_time) as world:
+        store = world.store()
+        writer = world.writer(store)
+        writer.begin(1)
+        writer.write(100_000)
+        await writer.stable()
+        writer.shipper.close()
+        await copied(store, ReleaseRequest(number=1, claimant="w"))
+        assert await world.cluster.messages() == 1
+        assert (await copied(world.store(1), claim(2))).extents == ()
 
 
 async def test_a_stream_that_was_deleted_gets_all_again(

@@ -28,9 +28,10 @@ from pillion_sidecar.stores.messages import (
     ClaimRequest,
     CutRequest,
     ReadRequest,
+    ReleaseRequest,
     Request,
 )
-from pillion_sidecar.stores.namespaces import perform
+from pillion_sidecar.stores.sessions import perform
 from pillion_sidecar.stores.shipping import Unanswered
 from pillion_sidecar.stores.store import BrokenError, Store, StoreLimits
 from pillion_sidecar.stores.streams import StreamState, change, decode_message, fence, state_of
@@ -158,6 +159,32 @@ async def test_a_segment_is_read_from_its_own_messages() -> None:
     data = await asked(store_of(stream), ReadRequest(position=1 << 32, size=1 << 20))
     assert data == log.segments[1]
     assert copy.extents == log.extents
+
+
+async def test_a_session_that_is_released_leaves_one_message() -> None:
+    stream = FakeStream()
+    store, log = store_of(stream), log_of(10, 300)
+    await shipped(store, log)
+    release = ReleaseRequest(number=1, claimant="a")
+    for _ in range(2):
+        copy = await copied(store, release)
+        assert copy == Copy(promised=FIRST, written=FIRST)
+    assert len(stream.messages) == 1
+    assert isinstance(await asked(store_of(stream), claiming(Epoch(0, "z"))), FencedError)
+    fresh = store_of(stream)
+    assert await copied(fresh, claiming(SECOND)) == Copy(promised=SECOND, written=FIRST)
+    assert isinstance(await asked(store, release), FencedError)
+
+
+async def test_a_release_is_repeated_until_its_messages_are_gone() -> None:
+    stream = FakeStream(refuses_purge=True)
+    store = store_of(stream)
+    await shipped(store, log_of(10, 300))
+    release = ReleaseRequest(number=1, claimant="a")
+    assert isinstance(await asked(store, release), Unanswered)
+    stream.refuses_purge = False
+    assert (await copied(store, release)).extents == ()
+    assert len(stream.messages) == 1
 
 
 # Parts.

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,8 @@ _END_OF_BATCH = 204
 _OK, _NOT_FOUND = 200, 404
 _NO_HEADERS = b"NATS/1.0\r\n\r\n"
 _ONE, _SEVERAL = b"1", b"*"
+#: JetStream's own, for a message that is not there.
+_NO_MESSAGE = 10037
 _API = "$JS.API."
 _SEQUENCE = b"Nats-Sequence:"
 
@@ -36,7 +39,7 @@ class JetStreamError(Exception):
 
 
 class JetStreamWire(NATSWire):
-    """A request begins with a line: whether several answers come, and the subject."""
+    """A request begins with a line: whether messages of a stream come back, and the subject."""
 
     __slots__ = ("_is_batch", "_messages")
 
@@ -53,22 +56,13 @@ class JetStreamWire(NATSWire):
         self._publish_to(subject, message)
 
     def _replied(self, said: Said) -> None:
-        if not said.headers:
-            self.answered(_OK, said.payload)
-            return
         status = _status(said.headers)
-        sequence = _sequence(said.headers)
-        if status == _OK and sequence is None:
-            self.answered(_OK, said.payload)
-            return
-        if sequence is not None:
-            self._messages.append((sequence, said.payload))
-            if self._is_batch:
-                return
-        elif status != _END_OF_BATCH:
-            self.answered(status, said.headers)
-            return
-        self.answered(_OK, _encode_messages(self._messages))
+        if not self._is_batch or status not in (_OK, _END_OF_BATCH):
+            self.answered(status, said.payload if status == _OK else said.headers)
+        elif status == _OK:
+            self._messages.append((_sequence(said.headers), said.payload))
+        else:
+            self.answered(_OK, _encode_messages(self._messages))
 
 
 _encode_messages = msgspec.msgpack.Encoder().encode
@@ -76,7 +70,7 @@ _decode_messages = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 
 
 def _status(headers: bytes) -> int:
-    words = headers[: headers.index(b"\r\n")].split(None, 2)
+    words = headers.partition(b"\r\n")[0].split(None, 2)
     if len(words) < 2:
         return _OK
     if not (words[1].isdigit() and len(words[1]) == 3):
@@ -84,14 +78,13 @@ def _status(headers: bytes) -> int:
     return int(words[1])
 
 
-def _sequence(headers: bytes) -> int | None:
-    """Of a message that a stream returns."""
+def _sequence(headers: bytes) -> int:
     for line in headers.split(b"\r\n"):
         if line.startswith(_SEQUENCE):
             value = line.removeprefix(_SEQUENCE).strip()
             if value.isdigit() and len(value) < 20:
                 return int(value)
-    return None
+    raise BrokerError("the server's message has no sequence")
 
 
 def jetstream_wires(buffer: memoryview, login: Login) -> NewWire:
@@ -145,30 +138,25 @@ class JetStream:
         return sequence
 
     async def last(self) -> tuple[int, bytes] | None:
-        """Return the last message of the subject."""
-        found = await self._get(_ONE, {"last_by_subj": self._subject})
-        return found[-1] if found else None
+        """Return the last message of the subject, as the stream's leader knows it."""
+        return await self._message({"last_by_subj": self._subject})
+
+    async def next(self, sequence: int) -> tuple[int, bytes] | None:
+        """Return the first message of the subject from ``sequence`` on, as the leader knows it."""
+        return await self._message({"seq": sequence, "next_by_subj": self._subject})
 
     async def following(self, sequence: int, *, count: int, size: int) -> list[tuple[int, bytes]]:
-        """Return messages of the subject from ``sequence`` on: at most ``count``, of which all but
-        the last have at most ``size`` bytes together."""
+        """Return messages of the subject from ``sequence`` on, as any replica knows them: at most
+        ``count``, of which all but the last have at most ``size`` bytes together."""
         wanted = {
             "seq": sequence,
             "next_by_subj": self._subject,
             "batch": count,
             "max_bytes": size,
         }
-        return await self._get(_SEVERAL, wanted)
-
-    async def purge(self, sequence: int) -> None:
-        """Remove the messages of the subject before ``sequence``."""
-        wanted = json.dumps({"filter": self._subject, "seq": sequence}).encode("ascii")
-        self._check(_object(await self._call(f"STREAM.PURGE.{self._stream}", wanted)))
-
-    async def _get(self, kind: bytes, wanted: Mapping[str, Any]) -> list[tuple[int, bytes]]:
-        body = json.dumps(wanted).encode("ascii")
         subject = f"{_API}DIRECT.GET.{self._stream}"
-        status, answer = await self._exchange(kind, subject, _NO_HEADERS + body)
+        message = _NO_HEADERS + json.dumps(wanted).encode("ascii")
+        status, answer = await self._exchange(_SEVERAL, subject, message)
         if status == _NOT_FOUND:
             return []
         self._check_status(status, answer)
@@ -176,6 +164,30 @@ class JetStream:
             return _decode_messages(answer)
         except msgspec.MsgspecError:
             raise JetStreamError("its answer is none of a stream") from None
+
+    async def purge(self, sequence: int) -> None:
+        """Remove the messages of the subject before ``sequence``."""
+        wanted = json.dumps({"filter": self._subject, "seq": sequence}).encode("ascii")
+        self._check(_object(await self._call(f"STREAM.PURGE.{self._stream}", wanted)))
+
+    async def _message(self, wanted: Mapping[str, Any]) -> tuple[int, bytes] | None:
+        body = json.dumps(wanted).encode("ascii")
+        answer = _object(await self._call(f"STREAM.MSG.GET.{self._stream}", body))
+        try:
+            self._check(answer)
+        except JetStreamError as error:
+            if error.code == _NO_MESSAGE:
+                return None
+            raise
+        message = _mapping(answer, "message")
+        sequence, data = message.get("seq"), message.get("data", "")
+        try:
+            content = b64decode(data, validate=True)
+        except (ValueError, TypeError):
+            content = None
+        if type(sequence) is not int or content is None:
+            raise JetStreamError("its answer has no message of a stream")
+        return sequence, content
 
     async def _call(self, name: str, body: bytes) -> bytes:
         return await self._ask(_ONE, _API + name, _NO_HEADERS + body)

@@ -15,8 +15,8 @@ from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.handlers.transport.target import parse_network_target
 from pillion_sidecar.protocols.nats import PROTOCOL
 from pillion_sidecar.stores.copies import Copy, Epoch, Extent, StoreError
-from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, Request
-from pillion_sidecar.stores.shipping import Unanswered
+from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, ReleaseRequest, Request
+from pillion_sidecar.stores.shipping import Answer, Unanswered
 from pillion_sidecar.stores.streams import (
     PART_BYTES,
     SegmentReading,
@@ -44,7 +44,7 @@ _BATCH, _BATCH_BYTES = 256, 4 << 20
 #: Bytes around the log's in a message.
 _AROUND = 64 << 10
 
-Answered: TypeAlias = Callable[[Copy | bytes | StoreError | Unanswered], None]
+Answered: TypeAlias = Callable[[Answer], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +107,8 @@ class SubjectLog(Protocol):
 
     async def last(self) -> tuple[int, bytes] | None: ...
 
+    async def next(self, sequence: int) -> tuple[int, bytes] | None: ...
+
     async def following(
         self, sequence: int, *, count: int, size: int
     ) -> Sequence[tuple[int, bytes]]: ...
@@ -128,7 +130,7 @@ class StreamStore:
         self._state: StreamState | None = None
         #: The segment that was read last; the next read is likely of it as well.
         self._segment: tuple[Extent, bytes] | None = None
-        self._task: asyncio.Task[Copy | bytes | StoreError | Unanswered] | None = None
+        self._task: asyncio.Task[Answer] | None = None
 
     def send(self, request: Request, answered: Answered) -> None:
         assert self._task is None, "a request is under way"
@@ -141,21 +143,25 @@ class StreamStore:
             self._task.cancel()
         self._jetstream.close()
 
-    def _ended(
-        self, answered: Answered, task: "asyncio.Task[Copy | bytes | StoreError | Unanswered]"
-    ) -> None:
+    def _ended(self, answered: Answered, task: "asyncio.Task[Answer]") -> None:
         self._task = None
         if not task.cancelled():
             answered(task.result())
 
-    async def _perform(self, request: Request) -> Copy | bytes | StoreError | Unanswered:
+    async def _perform(self, request: Request) -> Answer:
         try:
             if isinstance(request, ReadRequest):
                 return await self._read(request)
             if isinstance(request, ClaimRequest):
                 await self._check()
                 await self._fence(request.epoch)
-            return await self._change(request)
+            if isinstance(request, ReleaseRequest):
+                # Asked anew: others may have claimed the session since.
+                self._state = None
+            answer = await self._change(request)
+            if isinstance(request, ReleaseRequest) and self._state is not None:
+                await self._jetstream.purge(self._state.needed)
+            return answer
         except StoreError as error:
             return error
         except JetStreamError as error:
@@ -208,22 +214,21 @@ class StreamStore:
             return fenced(state, stored)
         if not message.checkpoint:
             return state_of(stored, stored)
-        found = await self._jetstream.following(message.checkpoint, count=2, size=1)
-        if not found or found[0][0] != message.checkpoint:
+        found = await self._jetstream.next(message.checkpoint)
+        if found is None or found[0] != message.checkpoint:
             raise JetStreamError(f"message {message.checkpoint} is missing, or not there yet")
-        return state_of(stored, decode_message(*found[0]))
+        return state_of(stored, decode_message(*found))
 
     async def _before(self, fence: StoredMessage) -> StoredMessage | None:
         """Return the message before a fence; None: there is none."""
         last: StoredMessage | None = None
         begin = max(1, fence.message.before)
-        while begin < fence.sequence:
-            found = await self._following(begin)
-            for one in found:
-                if one.sequence < fence.sequence:
-                    last = one
-            begin = found[-1].sequence + 1
-        return last
+        while True:
+            found = await self._jetstream.next(begin)
+            if found is None or found[0] >= fence.sequence:
+                return last
+            last = decode_message(*found)
+            begin = last.sequence + 1
 
     async def _following(self, sequence: int) -> list[StoredMessage]:
         """Return messages from ``sequence`` on; at least one."""
