@@ -102,13 +102,9 @@ def state_of(last: StoredMessage, checkpoint: StoredMessage) -> StreamState:
     whole = checkpoint.message.whole
     if whole is None:
         raise BrokenError(f"message {checkpoint.sequence} has no state; let nobody else publish")
-    copy, end = whole.copy, last.message.end
-    if end != copy.end:
-        number, offset = segment_of(end)
-        if not copy.extents or copy.extents[-1].number != number:
-            raise BrokenError(f"message {last.sequence} does not continue the copy")
-        extents = (*copy.extents[:-1], copy.extents[-1]._replace(size=offset))
-        copy = replace(copy, extents=extents)
+    copy = _reaching(whole.copy, last.message.end)
+    if copy is None:
+        raise BrokenError(f"message {last.sequence} does not continue the copy")
     return StreamState(
         copy=copy,
         begins={one: at or checkpoint.sequence for one, at in whole.begins.items()},
@@ -145,7 +141,7 @@ def change(
     copy, position, data = _changed(state.copy, request)
     if copy == state.copy and not isinstance(request, ClaimRequest):
         return state
-    is_whole = isinstance(request, ClaimRequest) or not _continues(state.copy, copy)
+    is_whole = isinstance(request, ClaimRequest) or _reaching(state.copy, copy.end) != copy
     before = state.last
     first = 0
     for begin, end in _parts(len(data), part_bytes):
@@ -191,18 +187,15 @@ def _changed(copy: Copy, request: Change) -> tuple[Copy, int, bytes]:
             return Copy(promised=request.epoch, written=request.epoch), 0, b""
 
 
-def _continues(before: Copy, after: Copy) -> bool:
-    """Whether only the end of the last segment is another."""
-    if (before.promised, before.written) != (after.promised, after.written):
-        return False
-    if len(before.extents) != len(after.extents):
-        return False
-    return bool(
-        after.extents
-        and before.extents[:-1] == after.extents[:-1]
-        and before.extents[-1][:2] == after.extents[-1][:2]
-        and before.extents[-1].size < after.extents[-1].size
-    )
+def _reaching(copy: Copy, end: int) -> Copy | None:
+    """Return the copy whose last segment ends at ``end``; None if it is another segment."""
+    if end == copy.end:
+        return copy
+    number, offset = segment_of(end)
+    if not copy.extents or copy.extents[-1].number != number:
+        return None
+    last = copy.extents[-1]._replace(size=offset)
+    return replace(copy, extents=(*copy.extents[:-1], last))
 
 
 def _begins(
