@@ -9,6 +9,7 @@ import pytest
 
 from pillion_sidecar.handlers.nats.jetstream import JetStreamError
 from pillion_sidecar.handlers.nats.store import StreamStore, unfit
+from pillion_sidecar.journal.segments import segment_of
 from pillion_sidecar.stores.copies import (
     ConflictError,
     Copy,
@@ -489,7 +490,8 @@ class Shipping:
                     number=self.epoch.number, claimant=self.epoch.claimant, position=position
                 )
             case Piece() as piece:
-                _, data = self.log.next(self.copy.end) if piece.size else (piece, b"")
+                number, offset = segment_of(piece.position)
+                data = self.log.segments[number][offset : offset + piece.size]
                 return appending(self.epoch, piece, data, base=end_of(self.base))
         return None
 
