@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pillion_sidecar.journal.records import Kind, seal
+from pillion_sidecar.journal.records import FRAME, Kind, seal
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     Header,
@@ -12,15 +12,18 @@ from pillion_sidecar.journal.segments import (
     read_header,
     segment_name,
     segment_of,
+    walk,
 )
 from pillion_sidecar.stores.copies import (
     Copy,
+    Cut,
     Epoch,
     Extent,
     FencedError,
     Piece,
+    Removal,
     StoreError,
-    common_end,
+    next_change,
     next_piece,
 )
 from pillion_sidecar.stores.messages import AppendRequest, Request
@@ -85,7 +88,20 @@ class ShippedLog:
 
     def write(self, size: int) -> None:
         """Append a record of about ``size`` bytes to the last segment."""
-        self.segments[max(self.segments)] += seal(Kind.FILLER, self.fill * size)
+        self.add(self.fill * size)
+
+    def add(self, payload: bytes) -> None:
+        """Append a record to the last segment."""
+        self.segments[max(self.segments)] += seal(Kind.FILLER, payload)
+
+    def payloads(self, *numbers: int) -> list[bytes]:
+        """Return what the records of these segments say; of all by default."""
+        return [
+            data[at + FRAME.size : at + size]
+            for number, data in self.segments.items()
+            if not numbers or number in numbers
+            for at, _, _, size, *_ in walk(data, HEADER_SIZE, len(data))
+        ]
 
     @property
     def extents(self) -> tuple[Extent, ...]:
@@ -109,11 +125,22 @@ class ShippedLog:
         return piece, self.segments[number][offset : offset + piece.size]
 
     def ship(self, store: Store, copy: Copy, epoch: Epoch, *, base: int = 0) -> Copy:
-        """Send all that a store does not have."""
-        while copy.end < self.end:
-            piece, data = self.next(common_end(copy.extents, self.extents))
-            copy = store.append(self.session, epoch, piece, data, base=base)
+        """Bring a store to the end of the log."""
+        while (change := next_change(copy, epoch, self.extents)) is not None:
+            copy = self.change(store, change, epoch, base=base)
         return copy
+
+    def change(
+        self, store: Store, change: Cut | Removal | Piece, epoch: Epoch, *, base: int = 0
+    ) -> Copy:
+        match change:
+            case Cut(position):
+                return store.cut(self.session, epoch, position)
+            case Removal():
+                return store.remove(self.session, epoch, change)
+        number, offset = segment_of(change.position)
+        data = self.segments[number][offset : offset + change.size]
+        return store.append(self.session, epoch, change, data, base=base)
 
 
 def _created(data: bytes) -> float:
@@ -202,6 +229,14 @@ class ScriptedStores:
         self.waiting.remove(sent)
         return sent
 
+    def start_of(self, store: str, copy: Copy) -> dict[str, bytes]:
+        """Return the folder of a start on what a store has answered."""
+        names = [segment_name(one.number) for one in copy.extents]
+        image = self.folders[store].files[SESSION].image()
+        return {
+            name: image[name][: one.size] for name, one in zip(names, copy.extents, strict=True)
+        }
+
     def content(self, store: str) -> bytes:
         """Return what a start of a store finds."""
         image = self.folders[store].files[SESSION].image()
@@ -273,9 +308,22 @@ class Writer:
         self.shipper.begin(number, created, self.log.segments[number])
 
     def write(self, size: int) -> None:
+        self.add(self.log.fill * size)
+
+    def add(self, payload: bytes) -> None:
         before = len(self.log.segments[max(self.log.segments)])
-        self.log.write(size)
+        self.log.add(payload)
         self.shipper.append(self.log.segments[max(self.log.segments)][before:])
+
+    def remove(self, is_pending: Callable[[bytes], bool] = lambda _: True) -> None:
+        """Copy forward what is pending in the oldest segment, and remove that."""
+        oldest = min(self.log.segments)
+        assert oldest < max(self.log.segments)
+        for payload in self.log.payloads(oldest):
+            if is_pending(payload):
+                self.add(payload)
+        self.shipper.removed(oldest, self.shipper.end)
+        del self.log.segments[oldest]
 
     def barrier(self) -> int:
         end = self.shipper.end

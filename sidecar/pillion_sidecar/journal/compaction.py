@@ -206,6 +206,9 @@ class Compaction:
         remembered, self._identities = self._identities, PackedIdentities()
         self._lowest = {}
         self._journal.forget(number)
+        if self._log.follower is not None:
+            # Before the file goes, so that nobody asks for it afterwards.
+            self._log.follower.removed(number, self._log.written)
         self._submit(
             partial(self._segment_reader.remove, number, self._journal.header(number), remembered),
             partial(self._removed, len(remembered)),

@@ -131,6 +131,10 @@ class LogFollower(Protocol):
     def on_disk(self, position: int) -> None:
         """All before ``position`` is on disk."""
 
+    def removed(self, number: int, through: int) -> None:
+        """The oldest segment is about to be removed; all that is pending in it was copied forward,
+        to before ``through``, and is on disk there."""
+
 
 class Journal(Protocol):
     """Keeps accepted indications until they are settled (S3.1)."""

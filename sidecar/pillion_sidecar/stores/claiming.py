@@ -132,6 +132,8 @@ async def _bring(
         if isinstance(change, Cut):
             await asyncio.to_thread(own.cut, epoch, change.position)
             continue
+        # Nothing is removed here.
+        assert isinstance(change, Piece)
         data = await fetcher.fetch(change)
         piece = change._replace(size=len(data))
         await asyncio.to_thread(own.append, epoch, piece, data, base=end_of(chosen.extents))

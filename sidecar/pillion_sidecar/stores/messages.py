@@ -16,6 +16,7 @@ from pillion_sidecar.stores.copies import (
     FencedError,
     GapError,
     Piece,
+    Removal,
     StoreError,
     UnclaimedError,
 )
@@ -85,6 +86,17 @@ class ReleaseRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="re
     """Forget the session, which has nothing pending. Answered with an empty copy."""
 
 
+class RemoveRequest(WriterRequest, frozen=True, kw_only=True, gc=False, tag="remove"):
+    """Remove the segments before ``first``. Answered with the copy. See :func:`copies.remove`."""
+
+    first: _Count
+    through: _Count
+
+    @property
+    def removal(self) -> Removal:
+        return Removal(self.first, self.through)
+
+
 class ReadRequest(_Request, frozen=True, kw_only=True, gc=False, tag="read"):
     """Return bytes of one segment, fewer only at its end. Answered with the bytes."""
 
@@ -92,7 +104,9 @@ class ReadRequest(_Request, frozen=True, kw_only=True, gc=False, tag="read"):
     size: Annotated[int, msgspec.Meta(ge=1, le=MAXIMUM_READ)]
 
 
-Request: TypeAlias = ClaimRequest | CutRequest | AppendRequest | ReleaseRequest | ReadRequest
+Request: TypeAlias = (
+    ClaimRequest | CutRequest | AppendRequest | RemoveRequest | ReleaseRequest | ReadRequest
+)
 
 
 class RefusalForm(NamedTuple):

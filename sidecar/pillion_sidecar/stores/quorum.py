@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pillion_sidecar.stores.copies import Copy
+from pillion_sidecar.stores.copies import Copy, whole_end
 
 
 class Within(StrEnum):
@@ -109,6 +109,23 @@ def stable_position(
     counted = viable if membership.between is Between.ALL_ACTIVE else membership.groups
     reached = [_nth(_held(group, positions), group.needed(within)) for group in counted]
     return _nth(reached, _groups_needed(membership, active=len(viable)))
+
+
+def stable_end(
+    membership: Membership, copies: Mapping[str, Copy], responsive: Collection[str]
+) -> int:
+    """Return the position below which all is stable, of copies that count.
+
+    A copy without the log's first segments counts only where it is whole without them, since a
+    later log may end there.
+    """
+    positions = {name: copy.end for name, copy in copies.items()}
+    while True:
+        stable = stable_position(membership, positions, responsive)
+        whole = {name: whole_end(copy, stable) for name, copy in copies.items()}
+        if whole == positions:
+            return stable
+        positions = whole
 
 
 def consensus_position(membership: Membership, positions: Mapping[str, int]) -> int:

@@ -23,6 +23,7 @@ from pillion_sidecar.stores.messages import (
     CutRequest,
     ReadRequest,
     ReleaseRequest,
+    RemoveRequest,
     Request,
     WriterRequest,
 )
@@ -293,6 +294,8 @@ def perform(store: Store, session: str, request: Request) -> Copy | bytes:
             return store.append(
                 session, request.epoch, request.piece, request.data, base=request.base
             )
+        case RemoveRequest():
+            return store.remove(session, request.epoch, request.removal)
         case ReadRequest():
             return store.read(session, request.position, request.size)
         case ReleaseRequest():

@@ -1,7 +1,9 @@
 """Ships a writer's log to its stores while the writer goes on.
 
 One request to a store is under way, and the next has all that came meanwhile, so a slow store gets
-longer ones and delays nobody. A store that was away is asked what it has, and goes on from there.
+longer ones and delays nobody. A store that was away is asked what it has, and goes on from there,
+or from the oldest segment that is left. Stores remove a segment once what the log had at its
+removal is stable.
 """
 
 from collections import deque
@@ -13,18 +15,28 @@ from typing import Protocol, TypeAlias
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.journal.segments import position_of
 from pillion_sidecar.stores.copies import (
+    NO_REMOVAL,
     Copy,
     Cut,
     Epoch,
     Extent,
     FencedError,
     Piece,
+    Removal,
     StoreError,
+    bytes_between,
     end_of,
+    meeting_point,
     next_change,
 )
-from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, CutRequest, Request
-from pillion_sidecar.stores.quorum import Membership, is_viable, stable_position
+from pillion_sidecar.stores.messages import (
+    AppendRequest,
+    ClaimRequest,
+    CutRequest,
+    RemoveRequest,
+    Request,
+)
+from pillion_sidecar.stores.quorum import Membership, is_viable, stable_end
 from pillion_sidecar.stores.tail import Tail
 
 #: Seconds before a store is asked again, doubled with each failure.
@@ -47,6 +59,9 @@ class ShippingLimits:
     request_bytes: int = 1 << 20
     #: Bytes of the log that are in memory although they are on disk.
     tail_bytes: int = 8 << 20
+    #: Bytes that a store is given beyond what is stable, at most about: while too few stores
+    #: respond, nothing is removed at the others.
+    ahead_bytes: int = 256 << 20
 
 
 #: Bytes answer a ``ReadRequest``, and a copy all others.
@@ -105,6 +120,13 @@ class Shipper:
         self._membership = membership
         self._log = list(log)
         self._base = end_of(log)
+        #: Of segments that stores may have yet, until they are stable.
+        self._removals = deque([Removal(log[0].number, self._base)] if log else [])
+        self._removal = NO_REMOVAL
+        #: The end of the log at its last removal.
+        self._through = self._base
+        # Whether a store waits until more is stable.
+        self._is_held = False
         self._transport, self._reader, self._timers = transport, reader, timers
         self._fenced = fenced
         self._limits = limits
@@ -137,6 +159,16 @@ class Shipper:
         last = self._log[-1]
         self._log[-1] = last._replace(size=last.size + len(data))
         self._ship()
+
+    def removed(self, number: int, through: int) -> None:
+        """The segment, the oldest, is about to be removed; all that is pending in it was copied
+        forward, to before ``through``."""
+        if self._log[0].number == number:
+            del self._log[0]
+            self._removals.append(Removal(self._log[0].number, through))
+            self._through = through
+            self._advance()
+            self._resume()
 
     def on_disk(self, position: int) -> None:
         """The reader can read what is before ``position``."""
@@ -197,6 +229,12 @@ class Shipper:
         for member in self._members.values():
             self._ask(member)
 
+    def _resume(self) -> None:
+        """Ask the stores that waited."""
+        if self._is_held:
+            self._is_held = False
+            self._ship()
+
     def _ask(self, member: _Member) -> None:
         if self._closed or member.is_asked or member.is_fenced or member.timer is not None:
             return
@@ -204,11 +242,39 @@ class Shipper:
         if not member.is_known:
             self._send(member, ClaimRequest(number=number, claimant=claimant))
             return
-        match next_change(member.copy, self._epoch, self._log):
+        change = next_change(
+            member.copy,
+            self._epoch,
+            self._log,
+            stable=self.stable,
+            removal=self._removal,
+            meeting=self._meeting_point(),
+        )
+        match change:
             case Cut(position):
                 self._send(member, CutRequest(number=number, claimant=claimant, position=position))
+            case Removal(first, through):
+                self._send(
+                    member,
+                    RemoveRequest(number=number, claimant=claimant, first=first, through=through),
+                )
             case Piece() as piece:
-                self._append(member, piece)
+                if self._is_ahead(member.copy):
+                    self._is_held = True
+                else:
+                    self._append(member, piece)
+            case None:
+                self._is_held |= bool(member.copy.replaced)
+
+    def _is_ahead(self, copy: Copy) -> bool:
+        """Whether more would not make anything stable, and could not be removed at the store."""
+        if copy.written != self._epoch or copy.renewed is not None or copy.end <= self.stable:
+            return False
+        begin = max(self.stable, self._base, self._meeting_point())
+        return bytes_between(copy.extents, begin, copy.end) >= self._limits.ahead_bytes
+
+    def _meeting_point(self) -> int:
+        return meeting_point([one.copy for one in self._members.values()], self._epoch)
 
     def _append(self, member: _Member, piece: Piece) -> None:
         size = min(piece.size, self._limits.request_bytes)
@@ -237,7 +303,7 @@ class Shipper:
                 after=piece.after,
                 position=piece.position,
                 created=piece.created,
-                base=self._base,
+                base=self._base if piece.after else self._through,
                 data=data,
             ),
         )
@@ -257,6 +323,7 @@ class Shipper:
             member.failures, member.problem = 0, None
             self._advance()
             self._ask(member)
+            self._resume()
         elif isinstance(answer, FencedError):
             member.is_fenced, member.is_known = True, False
             member.problem = str(answer)
@@ -276,6 +343,7 @@ class Shipper:
         )
         # Fewer groups may be active now.
         self._advance()
+        self._resume()
 
     def _ask_again(self, member: _Member) -> None:
         member.timer = None
@@ -289,14 +357,16 @@ class Shipper:
             self._fenced(error)
 
     def _advance(self) -> None:
-        positions = {
-            name: member.copy.end
+        copies = {
+            name: member.copy
             for name, member in self._members.items()
             if member.copy.written == self._epoch
         }
-        position = stable_position(self._membership, positions, self._responsive())
-        if position <= self.stable:
-            return
-        self.stable = position
-        while self._barriers and self._barriers[0][0] <= position and not self._closed:
-            self._barriers.popleft()[1]()
+        position = stable_end(self._membership, copies, self._responsive())
+        if position > self.stable:
+            self.stable = position
+            while self._barriers and self._barriers[0][0] <= position and not self._closed:
+                self._barriers.popleft()[1]()
+        while self._removals and self._removals[0].through <= self.stable:
+            self._removal = self._removals.popleft()
+            self._is_held = True

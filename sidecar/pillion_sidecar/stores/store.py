@@ -10,9 +10,10 @@ before that, and the writer sends the rest again.
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Protocol
@@ -34,12 +35,16 @@ from pillion_sidecar.journal.segments import (
 from pillion_sidecar.stores import copies
 from pillion_sidecar.stores.copies import (
     NO_EPOCH,
+    NO_RUN,
     ConflictError,
     Copy,
     Epoch,
     Extent,
     Piece,
+    Removal,
+    Run,
     StoreError,
+    end_of,
 )
 
 EPOCHS_NAME = "epochs.json"
@@ -129,9 +134,13 @@ class StoreLimits:
     maximum_age: float = inf
 
 
-class _Epochs(msgspec.Struct, frozen=True, kw_only=True):
+class _Epochs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     promised: tuple[int, str]
     written: tuple[int, str]
+    #: By number: with which segment each run begins, and where it is whole.
+    runs: tuple[tuple[int, int], ...] = ()
+    #: Whether the last of them is not whole yet.
+    is_renewing: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -168,7 +177,9 @@ class Store:
                 )
             self._folders.create(session)
             self._sizes[session] = 0
-        return self._copy(session).claim(epoch)
+        copy = self._copy(session).claim(epoch)
+        self._measure(session, copy)
+        return copy
 
     def cut(self, session: str, epoch: Epoch, position: int) -> Copy:
         """Cut off what is not in the base of the epoch's log."""
@@ -187,6 +198,12 @@ class Store:
                 f" {self._limits.maximum_bytes}"
             )
         copy = stored.append(epoch, piece, data, base=base)
+        self._measure(session, copy)
+        return copy
+
+    def remove(self, session: str, epoch: Epoch, removal: Removal) -> Copy:
+        """Remove the segments that are not needed; see :func:`copies.remove`."""
+        copy = self._copy(session).remove(epoch, removal)
         self._measure(session, copy)
         return copy
 
@@ -226,7 +243,7 @@ class Store:
         return stored
 
     def _measure(self, session: str, copy: Copy) -> None:
-        size = sum(extent.size for extent in copy.extents)
+        size = sum(extent.size for extent in copy.kept)
         self._total += size - self._sizes[session]
         self._sizes[session] = size
 
@@ -234,13 +251,15 @@ class Store:
 class StoredCopy:
     """A copy and its folder."""
 
-    __slots__ = ("_copy", "_files", "_is_broken", "_is_clean", "_session")
+    __slots__ = ("_copy", "_epochs", "_files", "_is_broken", "_is_clean", "_session")
 
     def __init__(self, session: str, files: Files) -> None:
         """Blocks; raises BrokenError and OSError."""
         self._session = session
         self._files = files
-        self._copy = _load(files, session)
+        #: What is on disk beside the segments.
+        self._epochs = _load_epochs(files, session)
+        self._copy = _load(files, session, self._epochs)
         #: Whether the files have nothing beyond the copy.
         self._is_clean = False
         self._is_broken = False
@@ -250,7 +269,9 @@ class StoredCopy:
         return self._copy
 
     def claim(self, epoch: Epoch) -> Copy:
-        return self._note(copies.claim(self._usable(), epoch))
+        changed = copies.claim(self._usable(), epoch)
+        self._shorten(changed)
+        return self._note(changed)
 
     def label(self, epoch: Epoch) -> Copy:
         """The copy has the whole base of the epoch, which was claimed."""
@@ -258,19 +279,26 @@ class StoredCopy:
 
     def cut(self, epoch: Epoch, position: int) -> Copy:
         changed = copies.cut(self._usable(), epoch, position)
-        if changed != self._copy:
-            self._copy = changed
-            self._is_clean = False
+        self._shorten(changed)
         self._clean()
-        return changed
+        return self._note(changed)
+
+    def remove(self, epoch: Epoch, removal: Removal) -> Copy:
+        changed = copies.remove(self._usable(), epoch, removal)
+        self._shorten(changed)
+        self._clean()
+        return self._note(changed)
 
     def append(self, epoch: Epoch, piece: Piece, data: bytes, *, base: int) -> Copy:
         changed = copies.append(self._usable(), epoch, piece, base=base)
-        if piece.after < self._copy.end:
+        if copies.has_piece(self._copy, piece):
             if self.read(piece.position, piece.size) != data:
                 raise ConflictError(f"the copy has other bytes at {piece.position:x}")
-        elif data:
+        else:
+            if not piece.after:
+                self._shorten(replace(self._copy, renewed=None))
             self._clean()
+            self._note_run(changed)
             try:
                 self._write(piece, data)
             except OSError:
@@ -280,14 +308,12 @@ class StoredCopy:
                     self._clean()
                 self._is_broken = not self._is_clean
                 raise
-        self._copy = Copy(
-            promised=self._copy.promised, written=self._copy.written, extents=changed.extents
-        )
+        self._copy = replace(changed, written=self._copy.written)
         return self._note(changed)
 
     def read(self, position: int, size: int) -> bytes:
         number, offset = segment_of(position)
-        for extent in self._copy.extents:
+        for extent in self._copy.kept:
             if extent.number == number and offset < extent.size:
                 file = self._files.open(segment_name(number))
                 try:
@@ -301,13 +327,30 @@ class StoredCopy:
             raise BrokenError("the disk refuses the copy; see to the disk and restart the store")
         return self._copy
 
+    def _shorten(self, changed: Copy) -> None:
+        """Remove what is not in the changed copy, before its epochs are noted."""
+        copy = self._copy
+        if changed.kept != copy.kept:
+            self._copy = replace(changed, promised=copy.promised, written=copy.written)
+            self._is_clean = False
+            self._clean()
+
     def _note(self, copy: Copy) -> Copy:
         """Keep the epochs on disk."""
-        if (copy.promised, copy.written) != (self._copy.promised, self._copy.written):
-            epochs = _Epochs(promised=copy.promised, written=copy.written)
-            write_whole(self._files, EPOCHS_NAME, _encode(epochs))
-            self._copy = copy
+        self._write_epochs(_epochs_of(copy))
+        self._copy = copy
         return copy
+
+    def _note_run(self, changed: Copy) -> None:
+        """Note where another run of segments begins, before there is any of it."""
+        epochs = _epochs_of(replace(changed, written=self._copy.written))
+        if epochs.runs != self._epochs.runs:
+            self._write_epochs(epochs)
+
+    def _write_epochs(self, epochs: _Epochs) -> None:
+        if epochs != self._epochs:
+            write_whole(self._files, EPOCHS_NAME, _encode(epochs))
+            self._epochs = epochs
 
     def _write(self, piece: Piece, data: bytes) -> None:
         number, offset = segment_of(piece.position)
@@ -324,14 +367,19 @@ class StoredCopy:
         """Remove what is in the files beyond the copy."""
         if self._is_clean:
             return
-        extents = self._copy.extents
-        last = extents[-1] if extents else Extent(-1, 0.0, 0)
-        surplus = [one for one in segment_numbers(self._files.names()) if one > last.number]
-        for number in reversed(surplus):
+        extents = self._copy.kept
+        kept = {extent.number for extent in extents}
+        surplus = [one for one in segment_numbers(self._files.names()) if one not in kept]
+        first = extents[0].number if extents else 0
+        # What is left by a crash in between is without a gap.
+        removed = [one for one in surplus if one < first]
+        removed += reversed([one for one in surplus if one > first or not extents])
+        for number in removed:
             self._files.remove(segment_name(number))
         # Before the rest: a segment that is cut must be the last.
         self._files.sync_folder()
         if extents:
+            last = extents[-1]
             file = self._files.open(segment_name(last.number), writable=True)
             try:
                 file.truncate(last.size)
@@ -347,10 +395,23 @@ def _size(files: Files) -> int:
 
 def read_promised(files: Files, session: str) -> Epoch:
     """Return the last claim of a session."""
-    return Epoch(*_read_epochs(files, session).promised)
+    return Epoch(*_load_epochs(files, session).promised)
 
 
-def _read_epochs(files: Files, session: str) -> _Epochs:
+def _epochs_of(copy: Copy) -> _Epochs:
+    runs = [*copy.replaced, Run(copy.extents, copy.through)]
+    if copy.renewed is not None:
+        runs.append(copy.renewed)
+    noted = tuple((run.extents[0].number, run.through) for run in runs if run.extents)
+    return _Epochs(
+        promised=copy.promised,
+        written=copy.written,
+        runs=noted if any(through for _, through in noted) else (),
+        is_renewing=copy.renewed is not None,
+    )
+
+
+def _load_epochs(files: Files, session: str) -> _Epochs:
     if EPOCHS_NAME not in files.names():
         return _Epochs(promised=NO_EPOCH, written=NO_EPOCH)
     try:
@@ -362,12 +423,9 @@ def _read_epochs(files: Files, session: str) -> _Epochs:
         ) from error
 
 
-def _load(files: Files, session: str) -> Copy:
-    names = files.names()
-    epochs = _read_epochs(files, session)
-    promised, written = Epoch(*epochs.promised), Epoch(*epochs.written)
+def _load(files: Files, session: str, epochs: _Epochs) -> Copy:
     extents: list[Extent] = []
-    for number in segment_numbers(names):
+    for number in segment_numbers(files.names()):
         name = segment_name(number)
         header = read_header(read_whole(files, name, HEADER_SIZE))
         if header is None or header.number != number or header.journal_id.hex() != session:
@@ -375,7 +433,33 @@ def _load(files: Files, session: str) -> Copy:
         extents.append(Extent(number, header.created, files.size(name)))
     if extents:
         extents.append(_load_last(files, extents.pop()))
-    return Copy(promised=promised, written=written, extents=tuple(extents))
+    runs = _split(extents, epochs.runs)
+    renewed = None
+    if runs and end_of(runs[-1].extents) < runs[-1].through:
+        if epochs.is_renewing:
+            renewed = runs.pop()
+        elif len(runs) > 1:
+            del runs[-1]
+    last = runs.pop() if runs else NO_RUN
+    return Copy(
+        promised=Epoch(*epochs.promised),
+        written=Epoch(*epochs.written),
+        extents=last.extents,
+        through=last.through,
+        renewed=renewed,
+        replaced=tuple(runs),
+    )
+
+
+def _split(extents: Sequence[Extent], noted: Sequence[tuple[int, int]]) -> list[Run]:
+    """Return the runs of which there is anything."""
+    begins = [0, *(first for first, _ in noted[1:]), MAXIMUM_NUMBER]
+    throughs = [through for _, through in noted] or [0]
+    runs = [
+        Run(tuple(one for one in extents if begin <= one.number < end), through)
+        for (begin, end), through in zip(pairwise(begins), throughs, strict=True)
+    ]
+    return [run for run in runs if run.extents]
 
 
 def _load_last(files: Files, extent: Extent) -> Extent:

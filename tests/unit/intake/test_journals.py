@@ -16,6 +16,7 @@ from pillion_sidecar.stores.messages import (
     ClaimRequest,
     CutRequest,
     ReadRequest,
+    RemoveRequest,
     Request,
     encode_request,
 )
@@ -78,6 +79,18 @@ async def test_a_copy_is_claimed_continued_cut_and_read(tmp_path: Path) -> None:
     async with opened(JournalGateway(folders)) as gateway:
         assert (await gateway.copy(later)).extents == log_of(100).extents
     assert os.listdir(tmp_path) == ["_"]
+
+
+async def test_segments_that_are_not_needed_are_removed(gateway: JournalGateway) -> None:
+    log = log_of(100)
+    log.begin(2, created=2.0)
+    log.write(50)
+    await gateway.copy(CLAIM)
+    await gateway.copy(append_of(log))
+    await gateway.copy(append_of(log, log_of(100).end))
+    remove = RemoveRequest(number=1, claimant="pod", first=2, through=log.end)
+    assert (await gateway.copy(remove)).extents == log.extents[1:]
+    assert gateway.recorded.folders["_"].files[SESSION].names() == [segment_name(2), "epochs.json"]
 
 
 async def test_each_refusal_has_a_status_and_its_name(gateway: JournalGateway) -> None:

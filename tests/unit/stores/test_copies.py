@@ -11,6 +11,7 @@ from pillion_sidecar.stores.copies import (
     FencedError,
     GapError,
     Piece,
+    Removal,
     UnclaimedError,
     append,
     claim,
@@ -18,7 +19,9 @@ from pillion_sidecar.stores.copies import (
     cut,
     cut_extents,
     end_of,
+    next_change,
     next_piece,
+    remove,
 )
 
 LOG = (Extent(1, 1.0, 100), Extent(2, 2.0, 50), Extent(4, 3.0, 70))
@@ -50,6 +53,11 @@ def test_what_is_cut_is_a_beginning_and_pieces_lead_back_to_the_whole(at: int) -
         ((*LOG, Extent(5, 9.0, 10)), end_of(LOG)),
         # A part is missing in the middle.
         ((LOG[0], Extent(2, 2.0, 40), LOG[2]), position_of(2, 40)),
+        # It has removed the first, or the log has.
+        (LOG[1:], end_of(LOG)),
+        ((Extent(0, 1.0, 30), *LOG[:2]), end_of(LOG[:2])),
+        ((Extent(0, 1.0, 30),), end_of((Extent(0, 1.0, 30),))),
+        ((Extent(0, 1.0, 30), Extent(1, 9.0, 100)), end_of((Extent(0, 1.0, 30),))),
     ],
 )
 def test_another_writers_segments_are_not_in_the_log(extents: tuple[Extent, ...], end: int) -> None:
@@ -106,6 +114,75 @@ def test_a_copy_counts_once_it_has_the_base() -> None:
     assert part.written == ONE
     whole = append(part, TWO, Piece(part.end, part.end, 2.0, 20), base=base)
     assert whole.written == TWO
+
+
+def renewed(*, written: Epoch = ONE) -> Copy:
+    """Return a copy whose first segment was replaced."""
+    copy = begun(LOG[0], written=written)
+    piece = Piece(0, position_of(4, 0), 3.0, 70)
+    return append(copy, ONE, piece, base=position_of(4, 60))
+
+
+def test_what_replaces_a_copy_counts_once_it_is_whole() -> None:
+    through = position_of(4, 60)
+    part = append(begun(LOG[0]), ONE, Piece(0, position_of(4, 0), 3.0, 50), base=through)
+    assert (part.extents, part.kept) == (LOG[:1], (LOG[0], Extent(4, 3.0, 50)))
+    whole = append(part, ONE, Piece(position_of(4, 50), position_of(4, 50), 3.0, 20), base=0)
+    assert (whole.extents, whole.kept, whole.through) == (LOG[2:], (LOG[0], LOG[2]), through)
+    assert whole == renewed()
+
+
+def test_what_is_not_whole_gets_no_label_and_is_forgotten_by_a_claim() -> None:
+    copy = claim(begun(LOG[0]), TWO)
+    part = append(copy, TWO, Piece(0, position_of(4, 0), 3.0, 50), base=position_of(4, 60))
+    part = append(part, TWO, Piece(position_of(4, 50), position_of(4, 50), 3.0, 5), base=0)
+    assert part.written == ONE
+    assert claim(part, TWO) == part
+    assert claim(part, Epoch(3, "x")) == claim(copy, Epoch(3, "x"))
+
+
+def test_a_cut_to_before_a_copy_is_whole_goes_back_to_what_it_replaced() -> None:
+    copy = claim(renewed(), TWO)
+    assert cut(copy, TWO, position_of(4, 60)).extents == (Extent(4, 3.0, 60),)
+    assert cut(copy, TWO, position_of(1, 100)).kept == LOG[:1]
+    fresh = append(Copy(promised=ONE), ONE, Piece(0, position_of(4, 0), 3.0, 70), base=copy.through)
+    # There was nothing.
+    assert cut(claim(fresh, TWO), TWO, position_of(4, 59)).kept == ()
+
+
+def test_what_was_replaced_goes_with_the_removal_that_is_stable() -> None:
+    copy = renewed()
+    assert next_change(copy, ONE, LOG[2:], stable=copy.through - 1) is None
+    change = next_change(copy, ONE, LOG[2:], stable=copy.through)
+    assert change == Removal(4, copy.through)
+    assert remove(copy, ONE, change).kept == LOG[2:]
+    # An earlier removal says nothing of it.
+    assert remove(copy, ONE, Removal(2, 5)) == copy
+
+
+def test_removed_are_the_oldest_segments_of_a_copy_that_counts() -> None:
+    copy = begun(*LOG)
+    assert remove(copy, ONE, Removal(2, end_of(LOG))).extents == LOG[1:]
+    assert remove(copy, ONE, Removal(5, end_of(LOG))) == copy
+    with pytest.raises(GapError):
+        remove(copy, ONE, Removal(2, end_of(LOG) + 1))
+    with pytest.raises(ConflictError, match="base of the epoch"):
+        remove(claim(copy, TWO), TWO, Removal(2, end_of(LOG)))
+    with pytest.raises(FencedError):
+        remove(claim(copy, TWO), ONE, Removal(2, end_of(LOG)))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        Piece(0, position_of(4, 0), 9.0, 70),
+        Piece(0, position_of(2, 0), 9.0, 70),
+        Piece(0, position_of(5, 9), 9.0, 70),
+    ],
+)
+def test_a_run_begins_behind_the_copy_with_a_segment(piece: Piece) -> None:
+    with pytest.raises(ConflictError):
+        append(begun(*LOG), ONE, piece, base=0)
 
 
 def test_a_copy_that_counts_is_never_cut() -> None:

@@ -5,7 +5,8 @@ from itertools import chain, combinations, product
 
 import pytest
 
-from pillion_sidecar.stores.copies import Copy, Epoch, Extent
+from pillion_sidecar.journal.segments import position_of
+from pillion_sidecar.stores.copies import Copy, Epoch, Extent, Run
 from pillion_sidecar.stores.quorum import (
     Between,
     Consensus,
@@ -17,6 +18,7 @@ from pillion_sidecar.stores.quorum import (
     is_viable,
     latest,
     missing,
+    stable_end,
     stable_position,
     viable_groups,
 )
@@ -166,3 +168,15 @@ def test_a_claim_goes_on_from_the_copy_of_the_last_writer() -> None:
 def test_stores_that_make_no_sense_are_refused(groups: tuple[StoreGroup, ...]) -> None:
     with pytest.raises(ValueError, match="store"):
         membership(*groups)
+
+
+def test_a_copy_counts_where_it_is_whole() -> None:
+    group = StoreGroup(name="g", members=("a", "b"))
+    both = Membership(groups=(group,), within=Within.ALL)
+    one = Copy(extents=(Extent(1, 1.0, 100), Extent(2, 1.0, 50)))
+    before = Run(one.extents[:1], 0)
+    other = Copy(extents=(Extent(2, 1.0, 90),), through=position_of(2, 60), replaced=(before,))
+    # If the log goes back to where the first ends, the other has its first segment alone.
+    assert stable_end(both, {"a": one, "b": other}, "ab") == position_of(1, 100)
+    longer = Copy(extents=(one.extents[0], Extent(2, 1.0, 70)))
+    assert stable_end(both, {"a": longer, "b": other}, "ab") == position_of(2, 70)

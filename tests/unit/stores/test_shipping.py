@@ -3,9 +3,19 @@ told."""
 
 import pytest
 
-from pillion_sidecar.journal.segments import HEADER_SIZE, position_of, segment_name
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    position_of,
+    segment_name,
+    segment_numbers,
+)
 from pillion_sidecar.stores.copies import Epoch
-from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, CutRequest
+from pillion_sidecar.stores.messages import (
+    AppendRequest,
+    ClaimRequest,
+    CutRequest,
+    RemoveRequest,
+)
 from pillion_sidecar.stores.quorum import Between, Membership, StoreGroup
 from pillion_sidecar.stores.shipping import (
     MOST_RETRY_SECONDS,
@@ -175,6 +185,130 @@ def test_a_disk_that_refuses_is_told_and_tried_again() -> None:
         writer.reader.run()
     assert writer.shipper.problems == {}
     assert writer.stores.content("c") == writer.log.content()
+
+
+def test_a_segment_goes_at_the_stores_once_its_removal_is_stable(writer: Writer) -> None:
+    writer.write(100)
+    writer.begin(2)
+    writer.stores.run()
+    writer.write(10)
+    writer.stores.fail("b")
+    writer.stores.fail("c")
+    writer.remove()
+    writer.stores.run()
+    assert not any(isinstance(one, RemoveRequest) for one in writer.stores.sent["a"])
+    assert segments_at(writer, "a") == [1, 2]
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    assert [segments_at(writer, name) for name in NAMES] == [[2]] * 3
+    assert {writer.stores.content(name) for name in NAMES} == {writer.log.content()}
+
+
+def test_a_store_behind_a_removed_segment_goes_on_from_the_oldest_that_is_left(
+    writer: Writer,
+) -> None:
+    writer.write(100)
+    writer.stores.run()
+    end = writer.shipper.end
+    for number in (2, 3, 4):
+        writer.write(100)
+        for one in list(writer.stores.waiting):
+            writer.stores.fail(one.store)
+        writer.begin(number)
+    while len(writer.log.segments) > 1:
+        writer.remove()
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.shipper.stable == writer.shipper.end > end
+    assert [segments_at(writer, name) for name in NAMES] == [[4]] * 3
+    assert {writer.stores.content(name) for name in NAMES} == {writer.log.content()}
+
+
+def test_a_copy_answers_for_what_it_had_until_what_replaces_it_is_whole() -> None:
+    writer = Writer(limits=ShippingLimits(request_bytes=200))
+    writer.begin(1)
+    writer.write(100)
+    writer.stores.run()
+    before = writer.stores.stores["a"].claim(SESSION, ONE)
+    lose_all(writer)
+    writer.begin(2)
+    for _ in range(4):
+        writer.write(100)
+    writer.remove()
+    writer.time.advance(RETRY_SECONDS)
+    for _ in range(3):
+        writer.stores.answer("a")
+    part = writer.stores.stores["a"].claim(SESSION, ONE)
+    assert part.renewed is not None
+    assert (part.extents, part.written) == (before.extents, ONE)
+    writer.stores.run("a")
+    whole = writer.stores.stores["a"].claim(SESSION, ONE)
+    # The other is there until a quorum is as far.
+    assert (whole.extents, whole.end) == (writer.log.extents, writer.log.end)
+    assert [run.extents for run in whole.replaced] == [before.extents]
+    writer.stores.restart("a")
+    assert writer.stores.stores["a"].claim(SESSION, ONE) == whole
+    writer.stores.run("b")
+    assert writer.shipper.stable == writer.log.end
+    writer.stores.run("a")
+    assert segments_at(writer, "a") == segments_at(writer, "b") == [2]
+
+
+def test_another_writer_goes_on_from_what_a_copy_had_before() -> None:
+    writer = Writer()
+    writer.begin(1)
+    writer.write(100)
+    writer.stores.run()
+    base = ShippedLog(segments={1: writer.log.segments[1]})
+    lose_all(writer)
+    writer.begin(2)
+    writer.remove()
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run("a")
+    assert segments_at(writer, "a") == [1, 2]
+    stores = ScriptedStores(*NAMES)
+    stores.folders = writer.stores.folders
+    for name in NAMES:
+        stores.restart(name)
+    later = Writer(stores=stores, epoch=TWO, log=base, answers=answers_of(stores, TWO, "b", "c"))
+    later.begin(2)
+    later.write(30)
+    stores.run()
+    assert any(isinstance(one, CutRequest) for one in stores.sent["a"])
+    assert {stores.content(name) for name in NAMES} == {later.log.content()}
+
+
+def test_a_store_is_not_given_more_than_it_could_remove_while_others_are_away() -> None:
+    writer = Writer(limits=ShippingLimits(ahead_bytes=500))
+    writer.begin(1)
+    writer.stores.run()
+    for _ in range(20):
+        writer.write(100)
+        for name in ("b", "c"):
+            if any(one.store == name for one in writer.stores.waiting):
+                writer.stores.fail(name)
+        writer.stores.run("a")
+    writer.begin(2)
+    writer.remove()
+    writer.stores.run("a")
+    assert len(writer.stores.content("a")) < 500 + 200
+    writer.time.advance(MOST_RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.shipper.stable == writer.log.end
+    assert {writer.stores.content(name) for name in NAMES} == {writer.log.content()}
+
+
+def lose_all(writer: Writer) -> None:
+    """Lose what is under way, and one request to each store that has none."""
+    for name in NAMES:
+        if all(one.store != name for one in writer.stores.waiting):
+            writer.write(10)
+    for name in NAMES:
+        writer.stores.fail(name)
+
+
+def segments_at(writer: Writer, store: str) -> list[int]:
+    return segment_numbers(writer.stores.folders[store].files[SESSION].names())
 
 
 def test_a_store_that_has_less_than_it_said_is_given_it_again(writer: Writer) -> None:

@@ -1,5 +1,6 @@
 """A store is cut at each operation of a copy's folder, by kills and by power cuts, and opened
-again: the copy is always a beginning of its writer's log, and has all that was told.
+again: the copy is always a beginning of its writer's log, which is whole without the segments that
+were removed, and has all that was told.
 
 ``PILLION_KILL_SEED`` is the first seed, to replay a run.
 """
@@ -19,7 +20,16 @@ from pillion_sidecar.journal.segments import (
     segment_numbers,
     walk,
 )
-from pillion_sidecar.stores.copies import Copy, Epoch, FencedError, common_end
+from pillion_sidecar.stores.copies import (
+    NO_REMOVAL,
+    Copy,
+    Epoch,
+    FencedError,
+    Piece,
+    Removal,
+    common_end,
+    next_change,
+)
 from pillion_sidecar.stores.store import Store, StoreLimits
 from pillion_sidecar.testing import FakeTime
 from support.core import Core
@@ -39,8 +49,17 @@ class Told(NamedTuple):
     #: Operations that the folder had seen by then.
     after: int
     copy: Copy
-    #: The segments of its writer's log then.
+    #: The segments of its writer's log then, and those that were removed.
     segments: dict[int, bytes]
+    #: What was removed, oldest first.
+    removals: tuple[Removal, ...]
+
+    @property
+    def log(self) -> ShippedLog:
+        first = self.removals[-1].first if self.removals else 0
+        return ShippedLog(
+            segments={one: data for one, data in self.segments.items() if one >= first}
+        )
 
 
 @dataclass(slots=True)
@@ -49,7 +68,11 @@ class Run:
 
     draw: Random
     folders: RecordingFolders = field(default_factory=RecordingFolders)
-    log: ShippedLog = field(default_factory=ShippedLog)
+    #: With all segments that were ever removed.
+    whole: ShippedLog = field(default_factory=ShippedLog)
+    removals: list[Removal] = field(default_factory=list)
+    #: No later writer goes on from before it.
+    stable: int = 0
     told: list[Told] = field(default_factory=list)
     copy: Copy = field(default_factory=Copy)
     epoch: Epoch = field(default_factory=lambda: Epoch(1, "x"))
@@ -60,7 +83,8 @@ class Run:
         store = Store(self.folders, LIMITS)
         self._tell(store.claim(SESSION, self.epoch))
         self._begin()
-        for step in self.draw.choices((self._write, self._begin, None), (8, 2, 1), k=steps):
+        kinds = (self._write, self._begin, self._remove, None)
+        for step in self.draw.choices(kinds, (8, 2, 2, 1), k=steps):
             if step is None:
                 self._claim(store)
             else:
@@ -71,36 +95,61 @@ class Run:
     def _tell(self, copy: Copy) -> None:
         self.copy = copy
         files = self.folders.files[SESSION]
-        self.told.append(Told(len(files.operations), copy, dict(self.log.segments)))
+        self.told.append(
+            Told(len(files.operations), copy, dict(self.whole.segments), tuple(self.removals))
+        )
 
     def _begin(self) -> None:
         self.begun += 1
-        number = max(self.log.segments, default=0) + 1
-        self.log.begin(number, created=float(self.begun))
+        number = max(self.whole.segments, default=0) + 1
+        self.whole.begin(number, created=float(self.begun))
         self._write()
+
+    def _remove(self) -> None:
+        segments = (
+            self.told[-1]
+            ._replace(segments=self.whole.segments, removals=tuple(self.removals))
+            .log.segments
+        )
+        if len(segments) > 2:
+            self.removals.append(Removal(min(segments) + 1, self.whole.end))
 
     def _write(self) -> None:
         for _ in range(self.draw.choice((1, 1, 3))):
-            self.log.write(self.draw.randrange(700))
+            self.whole.write(self.draw.randrange(700))
 
     def _ship(self, store: Store) -> None:
-        agreed = common_end(self.copy.extents, self.log.extents)
-        if agreed < self.copy.end:
-            self._tell(store.cut(SESSION, self.epoch, agreed))
-        elif self.copy.end < self.log.end:
-            piece, data = self.log.next(agreed)
-            self._tell(store.append(SESSION, self.epoch, piece, data, base=self.base))
+        log = Told(0, self.copy, self.whole.segments, tuple(self.removals)).log
+        stable = [one for one in self.removals if one.through <= self.stable]
+        change = next_change(
+            self.copy,
+            self.epoch,
+            log.extents,
+            stable=self.stable,
+            removal=stable[-1] if stable else NO_REMOVAL,
+        )
+        if change is not None:
+            base = self.base
+            if isinstance(change, Piece) and not change.after and self.removals:
+                base = max(base, self.removals[-1].through)
+            self._tell(log.change(store, change, self.epoch, base=base))
+        if self.copy.written == self.epoch and self.draw.random() < 0.3:
+            self.stable = self.copy.end
 
     def _claim(self, store: Store) -> None:
         """Another writer, which may not know of the last segments and records."""
         self.epoch = Epoch(self.epoch.number + 1, "x")
-        for number in sorted(self.log.segments)[-self.draw.choice((1, 1, 2)) :]:
-            if number > 1:
-                del self.log.segments[number]
-        last, data = max(self.log.segments.items())
+        segments = self.whole.segments
+        for number in sorted(segments)[-self.draw.choice((1, 1, 2)) :]:
+            if position_of(number, 0) > self.stable and number > 1:
+                del segments[number]
+        last, data = max(segments.items())
         ends = [at + size for at, _, _, size, *_ in walk(data, HEADER_SIZE, len(data))]
-        self.log.segments[last] = data[: self.draw.choice(ends)]
-        self.base = self.log.end
+        end = self.draw.choice([one for one in ends if position_of(last, one) >= self.stable])
+        segments[last] = data[:end]
+        self.base = self.whole.end
+        # It goes on from a store that has removed nothing of late.
+        self.removals = [one for one in self.removals if one.through <= self.base]
         self._tell(store.claim(SESSION, self.epoch))
         self._begin()
 
@@ -141,27 +190,41 @@ def judge(image: dict[str, bytes], before: list[Told], coming: Told, where: str)
     if last is not None:
         assert copy.end >= min(last.copy.end, coming.copy.end), where
     # Of the last writer, or of one before whose end is not cut off yet.
-    logs = {told.copy.promised: told.segments for told in (*before, coming)}
-    assert any(is_beginning(store, copy, log) for log in logs.values()), where
+    logs = {told.copy.promised: told for told in (*before, coming)}
+    assert any(is_beginning(store, copy, told) for told in logs.values()), where
     # The writer sends the rest.
-    log = ShippedLog(segments=coming.segments)
-    copy = store.cut(SESSION, latest, common_end(copy.extents, log.extents))
+    log = coming.log
     if log.segments:
-        whole = log.ship(store, copy, latest)
+        whole = log.ship(store, copy, latest, base=log.end)
         found = Store(folders, LIMITS)
         assert found.claim(SESSION, latest) == whole, where
-        assert is_beginning(found, whole, log.segments), where
+        assert whole.end == log.end, where
+        assert is_beginning(found, whole, coming), where
 
 
-def is_beginning(store: Store, copy: Copy, segments: dict[int, bytes]) -> bool:
-    log = ShippedLog(segments=segments).extents
+def is_beginning(store: Store, copy: Copy, told: Told) -> bool:
+    log = ShippedLog(segments=told.segments).extents
     if common_end(copy.extents, log) != copy.end:
+        return False
+    first = copy.extents[0].number if copy.extents else 0
+    through = [one.through for one in told.removals if log[0].number < one.first <= first]
+    if copy.end < max(through, default=0):
         return False
     return all(
         store.read(SESSION, position_of(extent.number, 0), extent.size)
-        == segments[extent.number][: extent.size]
+        == told.segments[extent.number][: extent.size]
         for extent in copy.extents
     )
+
+
+def test_the_runs_meet_what_they_are_for() -> None:
+    runs = [Run(Random(part)) for part in range(8)]
+    for run in runs:
+        run.run(STEPS)
+    told = [one.copy for run in runs for one in run.told]
+    assert any(copy.renewed for copy in told)
+    assert any(copy.replaced for copy in told)
+    assert any(copy.extents and copy.extents[0].number > 2 for copy in told)
 
 
 @pytest.mark.parametrize("part", range(3))
