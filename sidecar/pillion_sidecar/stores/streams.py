@@ -14,13 +14,14 @@ import msgspec
 
 from pillion_sidecar.journal.segments import position_of, segment_of
 from pillion_sidecar.stores import copies
-from pillion_sidecar.stores.copies import Copy, Epoch, Extent
+from pillion_sidecar.stores.copies import Copy, Epoch, Extent, end_of
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
     CutRequest,
     ReadRequest,
     ReleaseRequest,
+    RemoveRequest,
 )
 from pillion_sidecar.stores.store import BrokenError, MalformedError
 
@@ -30,7 +31,7 @@ _MAXIMUM_REASON = 300
 
 
 #: What changes a copy.
-Change: TypeAlias = ClaimRequest | CutRequest | AppendRequest | ReleaseRequest
+Change: TypeAlias = ClaimRequest | CutRequest | AppendRequest | RemoveRequest | ReleaseRequest
 
 
 class _Whole(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -125,7 +126,7 @@ def fenced(state: StreamState, stored: StoredMessage) -> StreamState:
     assert epoch is not None
     copy = state.copy
     if epoch > copy.promised:
-        copy = replace(copy, promised=epoch)
+        copy = copies.claim(copy, epoch)
     return replace(state, copy=copy, last=stored.sequence)
 
 
@@ -141,7 +142,9 @@ def change(
     copy, position, data = _changed(state.copy, request)
     if copy == state.copy and not isinstance(request, ClaimRequest):
         return state
-    is_whole = isinstance(request, ClaimRequest) or _reaching(state.copy, copy.end) != copy
+    is_whole = (
+        isinstance(request, ClaimRequest) or _reaching(state.copy, end_of(copy.newest)) != copy
+    )
     before = state.last
     first = 0
     for begin, end in _parts(len(data), part_bytes):
@@ -153,7 +156,7 @@ def change(
             StreamMessage(
                 before,
                 0 if whole else state.checkpoint,
-                copy.end if is_last else state.copy.end,
+                end_of((copy if is_last else state.copy).newest),
                 position + begin,
                 data if is_last and not begin else data[begin:end],
                 whole,
@@ -179,8 +182,10 @@ def _changed(copy: Copy, request: Change) -> tuple[Copy, int, bytes]:
         case AppendRequest():
             piece = request.piece
             changed = copies.append(copy, request.epoch, piece, base=request.base)
-            data = b"" if piece.after < copy.end else request.data
+            data = b"" if copies.has_piece(copy, piece) else request.data
             return changed, piece.position, data
+        case RemoveRequest():
+            return copies.remove(copy, request.epoch, request.removal), 0, b""
         case ReleaseRequest():
             copies.check_writer(copy, request.epoch)
             # It goes on from here alone: another store may have an earlier copy.
@@ -189,13 +194,16 @@ def _changed(copy: Copy, request: Change) -> tuple[Copy, int, bytes]:
 
 def _reaching(copy: Copy, end: int) -> Copy | None:
     """Return the copy whose last segment ends at ``end``; None if it is another segment."""
-    if end == copy.end:
+    newest = copy.newest
+    if end == end_of(newest):
         return copy
     number, offset = segment_of(end)
-    if not copy.extents or copy.extents[-1].number != number:
+    if not newest or newest[-1].number != number:
         return None
-    last = copy.extents[-1]._replace(size=offset)
-    return replace(copy, extents=(*copy.extents[:-1], last))
+    extents = (*newest[:-1], newest[-1]._replace(size=offset))
+    if copy.renewed is not None:
+        return replace(copy, renewed=copy.renewed._replace(extents=extents))
+    return replace(copy, extents=extents)
 
 
 def _begins(
@@ -206,7 +214,7 @@ def _begins(
     begun = {number: first} if data and not offset else {}
     return {
         one.number: begun[one.number] if one.number in begun else state.begins[one.number]
-        for one in copy.extents
+        for one in copy.kept
     }
 
 
@@ -270,7 +278,7 @@ class SegmentReading:
 def extent_at(copy: Copy, position: int) -> Extent | None:
     """Return the extent that has the byte at ``position``."""
     number, offset = segment_of(position)
-    return next((one for one in copy.extents if one.number == number and offset < one.size), None)
+    return next((one for one in copy.kept if one.number == number and offset < one.size), None)
 
 
 def bytes_at(segment: bytes, request: ReadRequest) -> bytes:

@@ -12,7 +12,12 @@ from pillion_sidecar.handlers.nats.store import StreamAccess, StreamStore, creat
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.stores.copies import Copy, Epoch, FencedError
-from pillion_sidecar.stores.messages import ClaimRequest, ReleaseRequest, Request
+from pillion_sidecar.stores.messages import (
+    ClaimRequest,
+    ReleaseRequest,
+    RemoveRequest,
+    Request,
+)
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.shipping import Answer, Shipper, Unanswered
 from pillion_sidecar.testing import FakeTime
@@ -152,6 +157,28 @@ async def test_claims_at_once_leave_one_writer(tmp_path: Path, fake_time: FakeTi
         assert last.extents == writer.log.extents
         for number in (2, 3):
             assert isinstance(await asked(claims[number], claim(number)), FencedError)
+
+
+async def test_segments_that_are_removed_take_no_room(tmp_path: Path, fake_time: FakeTime) -> None:
+    async with worlds(tmp_path, fake_time) as world:
+        store = world.store()
+        writer = world.writer(store)
+        writer.begin(1)
+        for _ in range(5):
+            writer.write(100_000)
+            await writer.stable()
+        writer.begin(2)
+        writer.write(100)
+        await writer.stable()
+        writer.shipper.close()
+        before = await world.cluster.messages()
+        through = writer.log.end
+        remove = RemoveRequest(number=1, claimant="w", first=2, through=through)
+        assert (await copied(store, remove)).extents == writer.log.extents[1:]
+        assert await world.cluster.messages() <= before - 5
+        fresh = world.store(1)
+        copy = await copied(fresh, claim(2))
+        assert await content(fresh, copy) == {2: writer.log.segments[2]}
 
 
 async def test_a_session_that_is_released_takes_no_room(

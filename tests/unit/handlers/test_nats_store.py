@@ -11,6 +11,7 @@ from pillion_sidecar.handlers.nats.jetstream import JetStreamError
 from pillion_sidecar.handlers.nats.store import StreamStore, unfit
 from pillion_sidecar.journal.segments import segment_of
 from pillion_sidecar.stores.copies import (
+    NO_REMOVAL,
     ConflictError,
     Copy,
     Cut,
@@ -19,6 +20,7 @@ from pillion_sidecar.stores.copies import (
     FencedError,
     GapError,
     Piece,
+    Removal,
     StoreError,
     UnclaimedError,
     end_of,
@@ -30,6 +32,7 @@ from pillion_sidecar.stores.messages import (
     CutRequest,
     ReadRequest,
     ReleaseRequest,
+    RemoveRequest,
     Request,
 )
 from pillion_sidecar.stores.sessions import perform
@@ -160,6 +163,26 @@ async def test_a_segment_is_read_from_its_own_messages() -> None:
     data = await asked(store_of(stream), ReadRequest(position=1 << 32, size=1 << 20))
     assert data == log.segments[1]
     assert copy.extents == log.extents
+
+
+async def test_what_is_removed_is_purged() -> None:
+    stream = FakeStream()
+    store, log = store_of(stream), log_of(100)
+    for number in (2, 3):
+        log.begin(number, created=float(number))
+        log.write(200)
+    copy = await shipped(store, log)
+    count = len(stream.messages)
+    # Later segments were begun when it had all, so they have the rest of the state.
+    remove = RemoveRequest(number=1, claimant="a", first=3, through=copy.end)
+    assert (await copied(store, remove)).extents == copy.extents[2:]
+    assert len(stream.messages) < count - 8
+    fresh = store_of(stream)
+    left = await copied(fresh, claiming(SECOND))
+    assert await content(fresh, left) == {3: log.segments[3]}
+    log.write(100)
+    await copied(fresh, appending(SECOND, *log.next(copy.end)))
+    assert await content(fresh, await copied(fresh, claiming(SECOND))) == {3: log.segments[3]}
 
 
 async def test_a_session_that_is_released_leaves_one_message() -> None:
@@ -471,28 +494,45 @@ class Shipping:
     copy: Copy
     log: ShippedLog
     base: tuple[Extent, ...]
+    removal: Removal = NO_REMOVAL
 
     def write(self, chance: random.Random) -> None:
-        if (
-            not self.log.segments
-            or len(self.log.segments) == len(self.base)
-            or not chance.choice(range(4))
-        ):
-            number = max(self.log.segments, default=0) + 1
-            self.log.begin(number, created=float(self.epoch.number))
+        last = max(self.log.segments, default=0)
+        if end_of(self.base) >= last << 32 or chance.random() < 0.25:
+            self.log.begin(last + 1, created=float(self.epoch.number))
         self.log.write(chance.choice([1, 40, 200]))
+        if len(self.log.segments) > 2 and chance.random() < 0.2:
+            # What was pending in it was copied forward.
+            del self.log.segments[min(self.log.segments)]
+            self.removal = Removal(min(self.log.segments), self.log.end)
 
     def next(self) -> Request | None:
-        change = next_change(self.copy, self.epoch, self.log.extents)
+        change = next_change(
+            self.copy,
+            self.epoch,
+            self.log.extents,
+            # As if the others had come as far.
+            stable=self.copy.end,
+            removal=self.removal,
+        )
         match change:
             case Cut(position):
                 return CutRequest(
                     number=self.epoch.number, claimant=self.epoch.claimant, position=position
                 )
+            case Removal(first, through):
+                return RemoveRequest(
+                    number=self.epoch.number,
+                    claimant=self.epoch.claimant,
+                    first=first,
+                    through=through,
+                )
             case Piece() as piece:
                 number, offset = segment_of(piece.position)
                 data = self.log.segments[number][offset : offset + piece.size]
-                return appending(self.epoch, piece, data, base=end_of(self.base))
+                return appending(
+                    self.epoch, piece, data, base=max(end_of(self.base), self.removal.through)
+                )
         return None
 
 

@@ -15,7 +15,13 @@ from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.handlers.transport.target import parse_network_target
 from pillion_sidecar.protocols.nats import PROTOCOL
 from pillion_sidecar.stores.copies import Copy, Epoch, Extent, StoreError
-from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, ReleaseRequest, Request
+from pillion_sidecar.stores.messages import (
+    ClaimRequest,
+    ReadRequest,
+    ReleaseRequest,
+    RemoveRequest,
+    Request,
+)
 from pillion_sidecar.stores.shipping import Answer, Unanswered
 from pillion_sidecar.stores.streams import (
     PART_BYTES,
@@ -159,7 +165,7 @@ class StreamStore:
                 # Asked anew: others may have claimed the session since.
                 self._state = None
             answer = await self._change(request)
-            if isinstance(request, ReleaseRequest) and self._state is not None:
+            if isinstance(request, RemoveRequest | ReleaseRequest) and self._state is not None:
                 await self._jetstream.purge(self._state.needed)
             return answer
         except StoreError as error:
