@@ -369,6 +369,33 @@ async def test_an_answer_that_was_lost_is_found_by_the_next_claim() -> None:
     assert (await copied(store, claiming(FIRST))).end == log.end
 
 
+async def test_a_request_waits_for_the_one_before_it() -> None:
+    """A shipper may claim while the claim of the start is not answered yet."""
+    stream = FakeStream()
+    store, log = store_of(stream), log_of(300)
+    told: list[object] = []
+    store.send(claiming(FIRST), told.append)
+    store.send(appending(FIRST, *log.next(0)), told.append)
+    assert (await copied(store, claiming(FIRST))).extents == log.extents
+    assert told == [
+        Copy(promised=FIRST),
+        Copy(promised=FIRST, written=FIRST, extents=log.extents),
+    ]
+
+
+async def test_requests_to_a_store_that_is_closed_hear_nothing() -> None:
+    stream = FakeStream()
+    store = store_of(stream)
+    told: list[object] = []
+    for _ in range(2):
+        store.send(claiming(FIRST), told.append)
+    store.close()
+    store.send(claiming(FIRST), told.append)
+    other = store_of(stream)
+    assert await copied(other, claiming(SECOND)) == Copy(promised=SECOND)
+    assert told == []
+
+
 # What somebody did to the stream.
 
 

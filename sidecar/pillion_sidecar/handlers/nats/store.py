@@ -1,6 +1,7 @@
 """A NATS stream that keeps copies of journals, each the messages of one subject (decision 59)."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -125,7 +126,7 @@ class SubjectLog(Protocol):
 
 
 class StreamStore:
-    """Keeps the copy of one session. One request at a time."""
+    """Keeps the copy of one session. Requests are done one after the other."""
 
     def __init__(self, jetstream: SubjectLog, *, stream: str, part_bytes: int = PART_BYTES) -> None:
         """``part_bytes``: of the log in a message at most."""
@@ -137,22 +138,34 @@ class StreamStore:
         #: The segment that was read last; the next read is likely of it as well.
         self._segment: tuple[Extent, bytes] | None = None
         self._task: asyncio.Task[Answer] | None = None
+        self._waiting: deque[tuple[Request, Answered]] = deque()
+        self._closed = False
 
     def send(self, request: Request, answered: Answered) -> None:
-        assert self._task is None, "a request is under way"
-        self._task = asyncio.get_running_loop().create_task(self._perform(request))
-        self._task.add_done_callback(partial(self._ended, answered))
+        if not self._closed:
+            self._waiting.append((request, answered))
+            self._begin()
 
     def close(self) -> None:
-        """The request under way hears nothing more."""
+        """Requests under way hear nothing more."""
+        self._closed = True
+        self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
         self._jetstream.close()
 
+    def _begin(self) -> None:
+        if self._task is None and self._waiting:
+            request, answered = self._waiting.popleft()
+            self._task = asyncio.get_running_loop().create_task(self._perform(request))
+            self._task.add_done_callback(partial(self._ended, answered))
+
     def _ended(self, answered: Answered, task: "asyncio.Task[Answer]") -> None:
         self._task = None
-        if not task.cancelled():
-            answered(task.result())
+        if self._closed or task.cancelled():
+            return
+        self._begin()
+        answered(task.result())
 
     async def _perform(self, request: Request) -> Answer:
         try:
