@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.handlers.journals import HTTPStores
 from pillion_sidecar.handlers.nats.store import StreamAccess, StreamStore, create_stream_store
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
@@ -16,10 +17,9 @@ from pillion_sidecar.stores.messages import (
     ClaimRequest,
     ReleaseRequest,
     RemoveRequest,
-    Request,
 )
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
-from pillion_sidecar.stores.shipping import Answer, Shipper, Unanswered
+from pillion_sidecar.stores.shipping import Shipper, Unanswered
 from pillion_sidecar.testing import FakeTime
 from support.broker_programs import NATS_SERVER, WITHOUT_NATS_SERVER
 from support.nats_cluster import LOOK, STREAM, SUBJECT, NATSCluster, clustered
@@ -32,16 +32,6 @@ MEMBERSHIP = Membership(groups=(StoreGroup(name="g", members=("nats",)),))
 TIMEOUT = 5.0
 
 
-class One:
-    """A ``Transport`` to one store."""
-
-    def __init__(self, store: StreamStore) -> None:
-        self._store = store
-
-    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:
-        self._store.send(request, answered)
-
-
 class Writer:
     def __init__(self, store: StreamStore, epoch: Epoch, time: FakeTime, copy: Copy) -> None:
         self.log = ShippedLog()
@@ -52,7 +42,7 @@ class Writer:
             membership=MEMBERSHIP,
             log=copy.extents,
             answers={},
-            transport=One(store),
+            transport=HTTPStores({"nats": store}),
             reader=WaitingReader(self.log),
             timers=time,
             fenced=self.fenced.append,
