@@ -78,6 +78,8 @@ READING = ("pillion_sidecar.telemetry.", "pillion_sidecar.diagnosis.")
 COPYING = "pillion_sidecar.stores."
 LAYOUT = {
     "pillion_sidecar.journal.files",
+    "pillion_sidecar.journal.identities",
+    "pillion_sidecar.journal.marks",
     "pillion_sidecar.journal.records",
     "pillion_sidecar.journal.repair",
     "pillion_sidecar.journal.segments",
