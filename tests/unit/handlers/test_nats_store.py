@@ -185,6 +185,27 @@ async def test_what_is_removed_is_purged() -> None:
     assert await content(fresh, await copied(fresh, claiming(SECOND))) == {3: log.segments[3]}
 
 
+async def test_a_copy_that_lacks_removed_segments_is_replaced_once_the_next_is_whole() -> None:
+    stream = FakeStream()
+    old = log_of(100)
+    copy = await shipped(store_of(stream), old)
+    # The first two segments of this writer's log are removed.
+    log = log_of(10, number=3, fill=b"y")
+    store = store_of(stream)
+    await copied(store, claiming(SECOND))
+    piece, data = log.next(0)
+    base = (3 << 32) + piece.size + 60
+    for end in (piece.size, piece.size + 34):
+        known = await copied(store, appending(SECOND, piece, data, base=base))
+        fresh = store_of(stream)
+        assert await copied(fresh, claiming(SECOND)) == known
+        assert known.extents == copy.extents
+        assert known.newest[-1].size == end
+        log.write(10)
+        piece, data = log.next((3 << 32) + end)
+        store = fresh
+
+
 async def test_a_session_that_is_released_leaves_one_message() -> None:
     stream = FakeStream()
     store, log = store_of(stream), log_of(10, 300)
