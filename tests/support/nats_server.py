@@ -3,10 +3,10 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from support.syslog_listener import end_at_once
 
@@ -21,6 +21,9 @@ class Message:
     payload: bytes
 
 
+Script: TypeAlias = Callable[[Message], Awaitable[bytes]]
+
+
 @dataclass(slots=True, eq=False)
 class NATSServer:
     """Keeps what it receives. Attributes may change at any time."""
@@ -32,6 +35,8 @@ class NATSServer:
     refusal: bytes = b""
     #: For each message: JSON, or what is sent as it is; None: no answer.
     answer: dict[str, Any] | bytes | None = field(default_factory=lambda: dict(STORED))
+    #: For each message instead of ``answer``: what is sent, with REPLY for the subject.
+    script: Script | None = None
     url: str = ""
     connections: int = 0
     logins: list[dict[str, Any]] = field(default_factory=list)
@@ -85,6 +90,8 @@ class NATSServer:
                 assert data.endswith(b"\r\n")
                 self.messages.append(_message(subject, data[:-2], int(head)))
                 self.reached.set()
+                if self.script is not None:
+                    self.answer = await self.script(self.messages[-1])
                 if reply:
                     self._acknowledge(reply[0], writer)
             case [b"SUB", *_] | [b"PONG"] | [b"PING"]:

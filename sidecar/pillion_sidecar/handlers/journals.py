@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -34,10 +34,18 @@ _REASON_LIMIT = 300
 Answered: TypeAlias = Callable[[Answer], None]
 
 
+class StoreLink(Protocol):
+    """The way to one store for one session: a gateway or a stream."""
+
+    def send(self, request: Request, answered: Answered) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class HTTPStores:
     """A ``Transport``."""
 
-    def __init__(self, posts: Mapping[str, "StorePost"]) -> None:
+    def __init__(self, posts: Mapping[str, StoreLink]) -> None:
         """``posts``: by store. One request to each is under way at most."""
         self._posts = posts
 

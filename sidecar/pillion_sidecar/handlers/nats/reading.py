@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pillion_sidecar.handlers.broker.wire import BrokerError
 
-#: Maximum bytes of a line, and of a message: only acknowledgements are subscribed to.
+#: Maximum bytes of a line, and of a message where only acknowledgements are subscribed to.
 LINE_LIMIT = 64 * 1024
 MESSAGE_LIMIT = 64 * 1024
 _END = b"\r\n"
@@ -23,10 +23,12 @@ class Said(NamedTuple):
 class Reader:
     """Takes what is received apart."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "_limit")
 
-    def __init__(self) -> None:
+    def __init__(self, *, limit: int = MESSAGE_LIMIT) -> None:
+        """``limit``: bytes of a message at most."""
         self._buffer = b""
+        self._limit = limit
 
     def feed(self, data: bytes) -> Iterator[Said]:
         """Raises BrokerError."""
@@ -51,7 +53,7 @@ class Reader:
         if verb not in (b"MSG", b"HMSG"):
             self._buffer = buffer[begin:]
             return Said(verb, rest)
-        head, size = _sizes(verb, rest)
+        head, size = _sizes(verb, rest, self._limit)
         if len(buffer) < begin + size + len(_END):
             return None
         if buffer[begin + size : begin + size + len(_END)] != _END:
@@ -60,13 +62,13 @@ class Reader:
         return Said(verb, rest, buffer[begin : begin + head], buffer[begin + head : begin + size])
 
 
-def _sizes(verb: bytes, rest: bytes) -> tuple[int, int]:
+def _sizes(verb: bytes, rest: bytes, limit: int) -> tuple[int, int]:
     """Bytes of the headers, and of headers and payload."""
     words = rest.split()
     sizes = words[-2:] if verb == b"HMSG" else [b"0", *words[-1:]]
     if len(words) < 3 or not all(word.isdigit() and len(word) < 10 for word in sizes):
         raise BrokerError("the server's message has no length")
     head, size = map(int, sizes)
-    if head > size or size > MESSAGE_LIMIT:
-        raise BrokerError(f"the server's message is longer than {MESSAGE_LIMIT} bytes")
+    if head > size or size > limit:
+        raise BrokerError(f"the server's message is longer than {limit} bytes")
     return head, size

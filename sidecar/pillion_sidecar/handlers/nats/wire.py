@@ -13,7 +13,7 @@ from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.broker.wire import BrokerError, BrokerWire
 from pillion_sidecar.handlers.errors import ConnectError
-from pillion_sidecar.handlers.nats.reading import Reader, Said
+from pillion_sidecar.handlers.nats.reading import MESSAGE_LIMIT, Reader, Said
 from pillion_sidecar.handlers.transport.wire import WireOwner
 
 #: Statuses of an answer. The server has none for the first three.
@@ -74,10 +74,17 @@ class NATSWire(BrokerWire):
 
     __slots__ = ("_inbox", "_info", "_login", "_most", "_number", "_reader")
 
-    def __init__(self, owner: WireOwner, *, buffer: memoryview, login: Login) -> None:
+    def __init__(
+        self,
+        owner: WireOwner,
+        *,
+        buffer: memoryview,
+        login: Login,
+        message_limit: int = MESSAGE_LIMIT,
+    ) -> None:
         super().__init__(owner, buffer=buffer, discreet=login.discreet)
         self._login = login
-        self._reader = Reader()
+        self._reader = Reader(limit=message_limit)
         self._info: Mapping[str, Any] | None = None
         #: Maximum bytes of a message: the default of servers, until INFO says otherwise.
         self._most = 1024 * 1024
@@ -109,11 +116,14 @@ class NATSWire(BrokerWire):
             self._connect()
 
     def publish(self, request: bytes) -> None:
+        self._publish_to(self._login.subject, request)
+
+    def _publish_to(self, subject: bytes, request: bytes) -> None:
         if len(request) > self._most:
             text = b"the message has %d bytes, and the server takes %d" % (len(request), self._most)
             asyncio.get_running_loop().call_soon(self.answered, TOO_LARGE, text)
             return
-        subject, head = self._login.subject, request.index(_HEADERS_END) + len(_HEADERS_END)
+        head = request.index(_HEADERS_END) + len(_HEADERS_END)
         if self._login.is_stored:
             self._number += 1
             subject += b" %b%d" % (self._inbox, self._number)
@@ -201,6 +211,10 @@ class NATSWire(BrokerWire):
         if not self._is_ready or subject != b"%b%d" % (self._inbox, self._number):
             # Late, or not ours.
             return
+        self._replied(said)
+
+    def _replied(self, said: Said) -> None:
+        """The request under way has this answer."""
         no_responders = said.headers.startswith(_NO_RESPONDERS)
         self.answered(NO_RESPONDERS if no_responders else ACKNOWLEDGED, said.payload)
 
