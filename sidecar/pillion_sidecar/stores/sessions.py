@@ -143,9 +143,6 @@ class Sessions:
             if before is not None:
                 self._write_forgotten({**self._forgotten, session: before})
             raise
-        if before is not None and before.is_released:
-            # A store that was away at the release has an earlier label.
-            answer = self._store.label(session, before.epoch)
         if session not in self._used:
             self._note_owner(session, account)
         self._used[session] = self._now()
