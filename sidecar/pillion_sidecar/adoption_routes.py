@@ -14,17 +14,12 @@ from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
 from pillion_sidecar.telemetry.administration import OperatorGuard
-from pillion_sidecar.wire.adoptions import (
-    MAXIMUM_ORDER,
-    PATH,
-    AdoptionPage,
-    OrderError,
-    encode,
-    read_order,
-)
 
 if TYPE_CHECKING:
     from pillion_sidecar.adoption_runtime import Adoptions
+
+
+PATH = "/v1/adoptions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +52,8 @@ class AdoptionRoutes:
 
     async def _order(self, request: web.Request) -> web.StreamResponse:
         """Answer 202 with the status; the same order again tells how far it is."""
+        from pillion_sidecar.wire.adoptions import MAXIMUM_ORDER, OrderError, encode, read_order
+
         size = request.content_length
         if size is None or size > MAXIMUM_ORDER:
             return refuse(413, f"send an order of at most {MAXIMUM_ORDER} bytes with its length")
@@ -89,6 +86,8 @@ class AdoptionRoutes:
         return self._adoptions
 
     async def _list(self, _: web.Request) -> web.StreamResponse:
+        from pillion_sidecar.wire.adoptions import AdoptionPage, encode
+
         known = [] if self._adoptions is None else self._adoptions.statuses
         return _json(encode(AdoptionPage(adoptions=known)))
 

@@ -20,7 +20,6 @@ from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.history.handed_over import PartAnswer
 from pillion_sidecar.history.outcome import Discard, OutcomeResult
 from pillion_sidecar.indication import DiscardReason, Unreached
-from pillion_sidecar.wire.adoptions import AdoptionOrder, AdoptionPage
 from pillion_sidecar.wire.diagnosis import (
     DelivererStatus,
     EndpointPage,
@@ -43,8 +42,6 @@ _ENUMERATIONS: tuple[type[StrEnum], ...] = (
     Unreached,
 )
 _STRUCTS = (
-    AdoptionOrder,
-    AdoptionPage,
     DelivererStatus,
     Discard,
     EndpointPage,
@@ -61,13 +58,18 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 def openapi_document() -> dict[str, Any]:
+    # Late: the deliverer itself has no use for it.
+    from pillion_sidecar.wire.adoptions import AdoptionOrder, AdoptionPage
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     document: dict[str, Any] = yaml.load(_SOURCE.read_bytes(), Loader=loader)
     document["info"]["version"] = version("pillion")
     schemas = document["components"]["schemas"]
     for enumeration in _ENUMERATIONS:
         schemas[enumeration.__name__]["enum"] = [member.value for member in enumeration]
-    _, structs = msgspec.json.schema_components(_STRUCTS, ref_template=_REFERENCE)
+    _, structs = msgspec.json.schema_components(
+        (*_STRUCTS, AdoptionOrder, AdoptionPage), ref_template=_REFERENCE
+    )
     schemas |= structs
     # A body is passed on as it was published.
     for line in (OutcomeLine, PendingLine):

@@ -6,7 +6,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-PATH = "/v1/adoptions"
 #: Bytes of an order.
 MAXIMUM_ORDER = 64 << 10
 #: Destinations in a status, those with the most pending first.

@@ -196,8 +196,9 @@ async def test_two_stores_are_enough_and_one_is_waited_for(world: World) -> None
     await publish(world, 3)
     await world.lose_sidecar()
     world.house.listener.status = 204
+    kept = [store.door.context.stores for store in world.stores]
     for store in world.stores[:2]:
-        store.door.gate.close("it ends")
+        store.door.context.stores = None
     await world.start_gateway()
     assert (await world.order())[0] == 202
     waits: dict[str, Any] = {}
@@ -205,8 +206,8 @@ async def test_two_stores_are_enough_and_one_is_waited_for(world: World) -> None
         _, page = await world.ask("get")
         waits = page["adoptions"][0]
     assert waits["state"] == "Claiming"
-    assert "HTTP 503: it ends" in waits["problem"]
-    world.stores[0].door.gate.open()
+    assert "HTTP 404: this deliverer keeps no copies of journals" in waits["problem"]
+    world.stores[0].door.context.stores = kept[0]
     await world.house.listener.until(lambda: len(world.house.listener.at("siem")) == 3)
     assert world.house.listener.at("siem") == ["0", "1", "2"]
 
