@@ -45,7 +45,7 @@ UNNEEDED = {
     "pillion_sidecar.telemetry.spans",
 }
 #: Modules of our own: a new one that only some configurations need is loaded by these.
-MOST_MODULES = 256
+MOST_MODULES = 257
 
 #: Runs a deliverer until it is ready.
 RUN = """
