@@ -54,11 +54,11 @@ class World:
 
     def away(self, *at: int) -> None:
         for one in at:
-            self.gateways[one].door.gate.close("it is away")
+            self.gateways[one].shut("it is away")
 
     def back(self) -> None:
         for gateway in self.gateways:
-            gateway.door.gate.open()
+            gateway.open()
 
 
 @pytest.fixture
