@@ -142,7 +142,8 @@ class JournalStores:
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
         self._claimed: Claimed | None = None
-        self._told: object = None
+        #: The stores that the start waits for, and the problems of all.
+        self._awaited: tuple[Sequence[str], Mapping[str, str]] = self._membership.stores, {}
         self._stall = StallNotice(timers=timers)
         self._session = ""
 
@@ -186,10 +187,10 @@ class JournalStores:
         return given
 
     def _wait(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
-        told = (tuple(missed), tuple(problems.items()))
-        if told == self._told:
+        awaited = tuple(missed), dict(problems)
+        if awaited == self._awaited:
             return
-        self._told = told
+        self._awaited = awaited
         logger.warning(
             "the start waits for stores of the journal: %s",
             _reasons(missed, problems),
@@ -239,7 +240,10 @@ class JournalStores:
     @property
     def stalled(self) -> Mapping[str, str]:
         """The stores that are missed, and why, while nothing becomes stable."""
-        return {} if self._shipper is None else self._shipper.stalled
+        if self._shipper is not None:
+            return self._shipper.stalled
+        missed, problems = self._awaited
+        return {name: problems.get(name, NO_ANSWER) for name in missed}
 
     @property
     def requests(self) -> Mapping[tuple[str, str], int]:
@@ -247,7 +251,18 @@ class JournalStores:
         return {} if self._shipper is None else self._shipper.requests
 
     def statuses(self) -> list[MemberStatus]:
-        return [] if self._shipper is None else self._shipper.statuses()
+        if self._shipper is not None:
+            return self._shipper.statuses()
+        missed, problems = self._awaited
+        return [
+            MemberStatus(
+                store=name,
+                is_up=name not in problems and name not in missed,
+                behind=0,
+                problem=problems.get(name),
+            )
+            for name in self._membership.stores
+        ]
 
     def _change_stall(self) -> None:
         self._stall.change(lambda: self.stalled)

@@ -1,10 +1,13 @@
 """Who reads the log learns which stores are missed."""
 
 import logging
+from typing import NoReturn
 
 import pytest
 
-from pillion_sidecar.stores_runtime import STALL_SECONDS, StallNotice
+from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
+from pillion_sidecar.diagnosis.status import stores_status
+from pillion_sidecar.stores_runtime import STALL_SECONDS, JournalStores, StallNotice
 from pillion_sidecar.testing import FakeTime
 
 
@@ -50,3 +53,25 @@ def test_a_deliverer_that_ends_tells_nothing_more(
     notice.close()
     fake_time.advance(STALL_SECONDS)
     assert _events(caplog) == []
+
+
+def test_a_start_that_waits_misses_all_stores(fake_time: FakeTime) -> None:
+    members = tuple(StoreMember(gateway=name) for name in "ab")
+    stores = JournalStores(
+        StoresPolicy(groups=(StoreGroupMembers(name="g", members=members),), flight_size=100),
+        service="alerts",
+        session_name=None,
+        connect=_not_yet,
+        timers=fake_time,
+    )
+    status = stores_status(stores)
+    assert status is not None
+    assert (status.unstable_bytes, status.flight_size_bytes) == (0, 100)
+    assert [(one.name, one.is_up, one.is_missed) for one in status.members] == [
+        ("a", False, True),
+        ("b", False, True),
+    ]
+
+
+def _not_yet(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("the start has not begun")
