@@ -8,7 +8,13 @@ from pillion_cli.findings import Finding, ok, problem, warning
 from pillion_cli.queue_states import ORDERS, State, judged, time_of
 from pillion_cli.remedies import remedy
 from pillion_cli.units import brief
-from pillion_sidecar.wire.diagnosis import DelivererStatus, HistoryStatus, JournalStatus
+from pillion_sidecar.wire.diagnosis import (
+    DelivererStatus,
+    HistoryStatus,
+    JournalStatus,
+    StoresStatus,
+    StoreStatus,
+)
 from pillion_sidecar.wire.queues import QueuePage, QueueStatus
 
 #: Sentences of a check that are shown.
@@ -18,6 +24,8 @@ CLOCK_SECONDS, WRONG_CLOCK_SECONDS = 2.0, 60.0
 #: Fractions of the journal's limit, and of the free part of its volume.
 HALF_FULL, NEARLY_FULL = 0.5, 0.9
 LITTLE_FREE = 0.1
+#: Fraction of stores.flightSize.
+FLIGHT_FULL = 0.8
 
 _STATES: Mapping[State, tuple[Callable[..., Finding], str]] = {
     State.FAILING: (problem, ""),
@@ -128,6 +136,28 @@ def _space(journal: JournalStatus) -> str:
         return "; the space of its volume is unknown"
     free = journal.free_bytes / journal.volume_bytes
     return f"; {journal.free_bytes / 1e9:,.1f} GB ({free:.0%}) of its volume are free"
+
+
+def check_stores(stores: StoresStatus) -> Finding:
+    """Without stores there is nothing to check."""
+    members = stores.members
+    text = (
+        f"{stores.unstable_bytes / 1e6:,.1f} MB of the journal are in too few stores,"
+        f" {stores.flight_size_bytes / 1e6:,.1f} MB may be"
+    )
+    do = "see to these gateways: docs/runbook.md#pillionstoremissed"
+    if missed := [one for one in members if one.is_missed]:
+        return problem("stores", f"nothing becomes stable without {_told(missed)}; {text}", do)
+    if down := [one for one in members if not one.is_up]:
+        return warning("stores", f"enough are up, but not {_told(down)}; {text}", do)
+    if stores.unstable_bytes >= FLIGHT_FULL * stores.flight_size_bytes:
+        return warning("stores", text, "see docs/runbook.md#pillionstoreflightfull")
+    return ok("stores", f"all {len(members)} are up; {text}")
+
+
+def _told(stores: Sequence[StoreStatus]) -> str:
+    names = [f"{one.name} ({one.problem or 'no answer yet'})" for one in stores[:MOST_TOLD]]
+    return ", ".join(names) + (" …" if len(stores) > MOST_TOLD else "")
 
 
 def check_history(history: HistoryStatus) -> Finding:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     # It imports what only a journal with stores needs.
     from pillion_sidecar.stores_runtime import Connect, JournalStores
+    from pillion_sidecar.telemetry.metrics import Metrics
 
     # It imports what only a journal with stores needs.
 
@@ -278,6 +279,15 @@ class JournalFolder:
     def stores(self) -> "NamespaceStores | None":
         """The copies of other journals; None: none are kept."""
         return None if self._copies is None else self._copies.stores
+
+    @property
+    def written_stores(self) -> "JournalStores | None":
+        """The stores of the journal itself; None without any."""
+        return self._stores
+
+    def tell(self, metrics: "Metrics") -> None:
+        """Let the metrics read from what is open."""
+        metrics.watch(journal=self._journal, stores=self.stores, written_stores=self.written_stores)
 
     def warn_of_change(self, service: IndicationService) -> None:
         """Warn of a revision that asks for another durability or other copies than at the start."""

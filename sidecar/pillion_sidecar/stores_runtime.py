@@ -4,13 +4,13 @@ another deliverer has claimed the session."""
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from secrets import token_hex
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from pillion_sidecar.clock import Timers
+from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, WithoutQuorum
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, folder_error
@@ -19,7 +19,7 @@ from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import FencedError, StoreError
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.reading import FolderReader
-from pillion_sidecar.stores.shipping import Shipper, Transport
+from pillion_sidecar.stores.shipping import NO_ANSWER, MemberStatus, Shipper, Transport
 from pillion_sidecar.stores.store import StoredCopy
 from pillion_sidecar.supervision import PartFailed
 
@@ -30,6 +30,8 @@ logger = logging.getLogger("pillion.stores")
 
 #: Seconds in which a store answers.
 ANSWER_SECONDS = 10.0
+#: Seconds until missed stores are told of: a store that is restarted is back before.
+STALL_SECONDS = 10.0
 
 
 class SessionClaimed(PartFailed): ...
@@ -86,6 +88,37 @@ def check_access(policy: StoresPolicy, *, service: str, has_gateways: bool) -> N
     )
 
 
+class StallNotice:
+    """Tells once that nothing becomes stable, and once that it does again."""
+
+    def __init__(self, *, timers: Timers) -> None:
+        self._timers = timers
+        self._timer: Timer | None = None
+        self._is_told = False
+
+    def change(self, stalled: Callable[[], Mapping[str, str]]) -> None:
+        """``stalled``: the stores that are missed, and why; it has begun or ended."""
+        self.close()
+        if stalled():
+            self._timer = self._timers.call_later(STALL_SECONDS, partial(self._tell, stalled))
+        elif self._is_told:
+            self._is_told = False
+            logger.info("enough stores take the journal again", extra={"event": "stores-back"})
+
+    def _tell(self, stalled: Callable[[], Mapping[str, str]]) -> None:
+        self._timer, self._is_told = None, True
+        missed = stalled()
+        logger.warning(
+            "too few stores take the journal, so nothing becomes stable; missed are: %s",
+            _reasons(missed, missed),
+            extra={"event": "stores-missed", "stores": list(missed)},
+        )
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 class JournalStores:
     """Claims the journal, ships it, and tells what is stable."""
 
@@ -109,7 +142,9 @@ class JournalStores:
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
         self._claimed: Claimed | None = None
-        self._told: object = None
+        #: The stores that the start waits for, and the problems of all.
+        self._awaited: tuple[Sequence[str], Mapping[str, str]] = self._membership.stores, {}
+        self._stall = StallNotice(timers=timers)
         self._session = ""
 
     async def claim(self, files: Files) -> tuple[bytes, bool]:
@@ -152,13 +187,13 @@ class JournalStores:
         return given
 
     def _wait(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
-        told = (tuple(missed), tuple(problems.items()))
-        if told == self._told:
+        awaited = tuple(missed), dict(problems)
+        if awaited == self._awaited:
             return
-        self._told = told
+        self._awaited = awaited
         logger.warning(
             "the start waits for stores of the journal: %s",
-            "; ".join(f"{name} ({problems.get(name, 'no answer yet')})" for name in missed),
+            _reasons(missed, problems),
             extra={"event": "stores-awaited", "stores": list(missed)},
         )
 
@@ -181,6 +216,7 @@ class JournalStores:
             timers=self._timers,
             fenced=self._fenced,
             flight_size=None if continues else self._policy.flight_size,
+            stalls=self._change_stall,
         )
         journal.follow(self._shipper)
         self._shipper.start()
@@ -192,16 +228,60 @@ class JournalStores:
         assert shipper is not None
         journal.barrier(lambda: shipper.barrier(journal.written, done))
 
+    @property
+    def flight_size(self) -> int:
+        return self._policy.flight_size
+
+    @property
+    def unstable(self) -> int:
+        """Bytes of the journal that are in too few stores."""
+        return 0 if self._shipper is None else self._shipper.unstable
+
+    @property
+    def stalled(self) -> Mapping[str, str]:
+        """The stores that are missed, and why, while nothing becomes stable."""
+        if self._shipper is not None:
+            return self._shipper.stalled
+        missed, problems = self._awaited
+        return {name: problems.get(name, NO_ANSWER) for name in missed}
+
+    @property
+    def requests(self) -> Mapping[tuple[str, str], int]:
+        """Answered requests, by verb and result."""
+        return {} if self._shipper is None else self._shipper.requests
+
+    def statuses(self) -> list[MemberStatus]:
+        if self._shipper is not None:
+            return self._shipper.statuses()
+        missed, problems = self._awaited
+        return [
+            MemberStatus(
+                store=name,
+                is_up=name not in problems and name not in missed,
+                behind=0,
+                problem=problems.get(name),
+            )
+            for name in self._membership.stores
+        ]
+
+    def _change_stall(self) -> None:
+        self._stall.change(lambda: self.stalled)
+
     def _fenced(self, error: FencedError) -> None:
         # In a turn of its own: here it would end a connection alone.
         asyncio.get_running_loop().call_soon(partial(_fail, self._session, error))
 
     def close(self) -> None:
         """Ship nothing more. Idempotent."""
+        self._stall.close()
         if self._shipper is not None:
             self._shipper.close()
         if self._transport is not None:
             self._transport.close()
+
+
+def _reasons(missed: Iterable[str], problems: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} ({problems.get(name, NO_ANSWER)})" for name in missed)
 
 
 def _fail(session: str, error: FencedError) -> NoReturn:

@@ -301,6 +301,8 @@ class Writer:
     time: FakeTime = field(default_factory=FakeTime)
     stable: list[int] = field(default_factory=list)
     fenced: list[FencedError] = field(default_factory=list)
+    #: What was stalled when that began or ended.
+    stalls: list[dict[str, str]] = field(default_factory=list)
     reader: WaitingReader = field(init=False)
     shipper: Shipper = field(init=False)
 
@@ -319,6 +321,7 @@ class Writer:
             fenced=self.fenced.append,
             limits=self.limits,
             flight_size=self.flight_size,
+            stalls=lambda: self.stalls.append(dict(self.shipper.stalled)),
         )
 
     def begin(self, number: int) -> None:

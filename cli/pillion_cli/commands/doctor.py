@@ -20,6 +20,7 @@ from pillion_cli.doctor import (
     check_history,
     check_journal,
     check_queues,
+    check_stores,
     status_of,
 )
 from pillion_cli.exits import CommandError, Exit
@@ -101,6 +102,8 @@ def _checked(client: DelivererClient, args: argparse.Namespace) -> Iterator[Find
     found = queues_of(client)
     yield from check_configuration(status, found.pages[0])
     yield check_journal(status)
+    if status.stores is not None:
+        yield check_stores(status.stores)
     yield check_history(status.history)
     queues, endpoints = found.queues, endpoints_of(client)
     known = {queue.name for queue in queues}

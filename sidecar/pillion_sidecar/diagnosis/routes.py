@@ -23,6 +23,7 @@ from pillion_sidecar.diagnosis.status import (
     deliverer_status,
     endpoint_page,
     history_status,
+    stores_status,
 )
 from pillion_sidecar.diagnosis.trial import trial_sequence, try_destination
 from pillion_sidecar.http_errors import ParameterError, refuse
@@ -147,6 +148,7 @@ class _Routes:
             # Before the first configuration there is no journal either.
             pending=self._delivery.pending if diagnosis.configuration() else 0,
             at=self._clock.time(),
+            stores=stores_status(diagnosis.folder.written_stores),
         )
         return _json(status)
 

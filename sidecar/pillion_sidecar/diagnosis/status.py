@@ -23,10 +23,13 @@ from pillion_sidecar.wire.diagnosis import (
     EndpointPage,
     HistoryStatus,
     JournalStatus,
+    StoresStatus,
+    StoreStatus,
 )
 
 if TYPE_CHECKING:
     from pillion_sidecar.journal.disk import JournalStatistics
+    from pillion_sidecar.telemetry.stores import WrittenStores
 
 #: Default and maximum endpoints in one answer.
 DEFAULT_ENDPOINTS = 500
@@ -77,6 +80,7 @@ def deliverer_status(
     durability: str,
     pending: int,
     at: float,
+    stores: StoresStatus | None = None,
 ) -> DelivererStatus:
     """``at`` is in seconds since the epoch. Blocks."""
     return DelivererStatus(
@@ -91,6 +95,27 @@ def deliverer_status(
         journal=None if journal is None else journal_status(*journal),
         history=history,
         pending=pending,
+        stores=stores,
+    )
+
+
+def stores_status(stores: "WrittenStores | None") -> StoresStatus | None:
+    if stores is None:
+        return None
+    stalled = stores.stalled
+    return StoresStatus(
+        unstable_bytes=stores.unstable,
+        flight_size_bytes=stores.flight_size,
+        members=[
+            StoreStatus(
+                name=one.store,
+                is_up=one.is_up,
+                is_missed=one.store in stalled,
+                behind_bytes=one.behind,
+                problem=one.problem,
+            )
+            for one in stores.statuses()
+        ],
     )
 
 

@@ -6,7 +6,7 @@ or from the oldest segment that is left. Stores remove a segment once what the l
 removal is stable.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from pillion_sidecar.stores.copies import (
     Removal,
     StoreError,
     bytes_between,
+    common_end,
     end_of,
     meeting_point,
     next_change,
@@ -38,6 +39,8 @@ from pillion_sidecar.stores.messages import (
     KeepRequest,
     RemoveRequest,
     Request,
+    refusal_name,
+    verb_of,
 )
 from pillion_sidecar.stores.quorum import Membership, is_viable, stable_end
 from pillion_sidecar.stores.tail import Tail
@@ -45,6 +48,8 @@ from pillion_sidecar.stores.tail import Tail
 #: Seconds before a store is asked again, doubled with each failure.
 RETRY_SECONDS = 1.0
 MOST_RETRY_SECONDS = 30.0
+#: The reason of a store that was not heard of yet.
+NO_ANSWER = "no answer yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,17 @@ class ShippingLimits:
 
 #: Bytes answer a ``ReadRequest``, and a copy all others.
 Answer: TypeAlias = Copy | bytes | StoreError | Unanswered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    store: str
+    #: Whether it did what it was last asked for.
+    is_up: bool
+    #: Bytes of the log that it does not have.
+    behind: int
+    #: Why its last request failed.
+    problem: str | None
 
 
 class Transport(Protocol):
@@ -121,12 +137,13 @@ class Shipper:
         identities: Sequence[int] = (),
         limits: ShippingLimits = ShippingLimits(),
         flight_size: int | None = None,
+        stalls: Callable[[], None] = lambda: None,
     ) -> None:
         """``log`` is what the claim of ``epoch`` goes on from, ``answers`` the copies that it was
         told of; ``identities``: removed segments that have a file of identities, by number.
         ``fenced`` is called once, when nothing can become stable since other writers have claimed
         the session; the shipper is closed then. ``flight_size``: bytes that may be in too few
-        stores; None: no limit."""
+        stores; None: no limit. ``stalls`` is called when ``stalled`` begins or ends."""
         self._epoch = epoch
         self._membership = membership
         self._log = list(log)
@@ -142,7 +159,7 @@ class Shipper:
         # Whether a store waits until more is stable.
         self._is_held = False
         self._transport, self._reader, self._timers = transport, reader, timers
-        self._fenced = fenced
+        self._fenced, self._stalls = fenced, stalls
         self._limits = limits
         self._flight_size = flight_size
         self._tail = Tail(maximum=limits.tail_bytes)
@@ -154,6 +171,11 @@ class Shipper:
         }
         #: All below it is stable.
         self.stable = 0
+        #: The stores that are missed, and why, until something becomes stable again. Unlike
+        #: ``missed``, it stays while a store answers claims and refuses all that follows.
+        self.stalled: Mapping[str, str] = {}
+        #: Answered requests, by verb and result.
+        self.requests = Counter[tuple[str, str]]()
         self._advance()
 
     # ------------------------------------------------------------------ the log
@@ -273,6 +295,20 @@ class Shipper:
             if member.copy.written != self._epoch or member.copy.end < self.end
         )
 
+    def statuses(self) -> list[MemberStatus]:
+        return [
+            MemberStatus(
+                store=name,
+                is_up=member.is_known,
+                behind=bytes_between(self._log, self._shared_end(member.copy), self.end),
+                problem=member.problem,
+            )
+            for name, member in self._members.items()
+        ]
+
+    def _shared_end(self, copy: Copy) -> int:
+        return copy.end if copy.written == self._epoch else common_end(copy.extents, self._log)
+
     def _responsive(self) -> set[str]:
         return {name for name, member in self._members.items() if member.is_known}
 
@@ -385,13 +421,21 @@ class Shipper:
 
     def _send(self, member: _Member, request: Request) -> None:
         member.is_asked = True
-        self._transport.send(member.name, request, partial(self._answered, member))
+        answered = partial(self._answered, member, verb_of(request))
+        self._transport.send(member.name, request, answered)
 
     # ------------------------------------------------------------------ the answers
 
-    def _answered(self, member: _Member, answer: Answer) -> None:
+    def _answered(self, member: _Member, verb: str, answer: Answer) -> None:
         if self._closed:
             return
+        self.requests[verb, _result(answer)] += 1
+        stable = self.stable
+        self._take(member, answer)
+        if not self._closed:
+            self._watch(advanced=self.stable > stable)
+
+    def _take(self, member: _Member, answer: Answer) -> None:
         member.is_asked = False
         if isinstance(answer, Copy):
             member.copy, member.is_known = answer, True
@@ -420,6 +464,15 @@ class Shipper:
         self._advance()
         self._resume()
 
+    def _watch(self, *, advanced: bool) -> None:
+        was_stalled = bool(self.stalled)
+        if missed := self.missed:
+            self.stalled = {name: self._members[name].problem or NO_ANSWER for name in missed}
+        elif advanced or not self.unstable:
+            self.stalled = {}
+        if bool(self.stalled) is not was_stalled:
+            self._stalls()
+
     def _ask_again(self, member: _Member) -> None:
         member.timer = None
         self._ask(member)
@@ -445,3 +498,9 @@ class Shipper:
         while self._removals and self._removals[0].through <= self.stable:
             self._removal = self._removals.popleft()
             self._is_held = True
+
+
+def _result(answer: Answer) -> str:
+    if isinstance(answer, Unanswered):
+        return "unanswered"
+    return refusal_name(answer) if isinstance(answer, StoreError) else "ok"

@@ -333,6 +333,34 @@ COPIES_DROPPED = _counter(
     "others.",
     ("writer_namespace",),
 )
+STORE_UNSTABLE_BYTES = _gauge(
+    "pillion_store_unstable_bytes",
+    "Bytes of the journal that are in too few stores. Absent without stores, like the others of "
+    "its kind.",
+)
+STORE_FLIGHT_SIZE = _gauge(
+    "pillion_store_flight_size_bytes",
+    "Maximum bytes of the journal that are in too few stores (stores.flightSize).",
+)
+STORE_UP = _gauge(
+    "pillion_store_up", "1 if the store did what it was last asked for, else 0.", ("store",)
+)
+STORE_MISSED = _gauge(
+    "pillion_store_missed",
+    "1 for each store that is missed: while it and others do not take the journal, nothing becomes "
+    "stable. 0 for all others.",
+    ("store",),
+)
+STORE_BEHIND_BYTES = _gauge(
+    "pillion_store_behind_bytes", "Bytes of the journal that the store does not have.", ("store",)
+)
+STORE_REQUESTS = _counter(
+    "pillion_store_requests_total",
+    "Requests to the stores of the journal since the start has claimed them, by verb (claim, cut, "
+    "append, remove, keep) and result: ok, unanswered, or why the store refused: malformed, "
+    "unknown, fenced, unclaimed, gap, conflict, forbidden, quota, sessions, broken.",
+    ("verb", "result"),
+)
 OPERATOR_REFUSED = _counter(
     "pillion_operator_requests_refused_total",
     "Requests for /v1/queues on the telemetry listener without the operator's token.",

@@ -511,6 +511,14 @@ EVENTS: tuple[Event, ...] = (
         ("stores",),
     ),
     Event(
+        "stores-missed",
+        "WARNING",
+        "For 10 s too few stores have taken the journal, so nothing becomes stable; delivery goes "
+        "on. Logged once until `stores-back`. The text has the reason of each store.",
+        ("stores",),
+    ),
+    Event("stores-back", "INFO", "Enough stores take the journal again after `stores-missed`."),
+    Event(
         "log-lines-left-out",
         "WARNING",
         "Repeated requests are invalid, fail or are aborted. Five equal lines a minute about "

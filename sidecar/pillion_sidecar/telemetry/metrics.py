@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     # They import OpenTelemetry, which is an extra.
     from pillion_sidecar.telemetry.spans import SpanExports
+    from pillion_sidecar.telemetry.stores import WrittenStores
 
 
 class IntakeOutcome(StrEnum):
@@ -107,6 +108,7 @@ class Metrics:
         self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
         self._journal: DiskJournal | None = None
         self._stores: NamespaceStores | None = None
+        self._written_stores: WrittenStores | None = None
         self._commits = Histogram(definitions.JOURNAL_COMMIT_DURATION, known=("Disk", "StateOnly"))
         self._log_records_dropped = log_records_dropped
         protocols = [*PROTOCOLS, RELAY]
@@ -145,8 +147,10 @@ class Metrics:
         replayed: Mapping[str, int] | None = None,
         spans: "SpanExports | None" = None,
         stores: "NamespaceStores | None" = None,
+        written_stores: "WrittenStores | None" = None,
     ) -> None:
-        """Read from these objects, which are created after the metrics."""
+        """Read from these objects, which are created after the metrics. ``stores``: of other
+        journals; ``written_stores``: of the deliverer's own."""
         given = {
             "_queues": queues,
             "_former_discards": former_discards,
@@ -160,6 +164,7 @@ class Metrics:
             "_replayed": replayed,
             "_spans": spans,
             "_stores": stores,
+            "_written_stores": written_stores,
         }
         for name, source in given.items():
             if source is not None:
@@ -235,11 +240,7 @@ class Metrics:
             yield definitions.GROUP_TERMINATIONS.each(self._groups.terminations)
             yield definitions.GROUP_HOLD_REFUSALS.each(self._groups.hold_refusals)
         yield from self._journal_samples()
-        if self._stores is not None:
-            # Late: only a gateway may have them.
-            from pillion_sidecar.telemetry.copies import copies_samples
-
-            yield from copies_samples(self._stores)
+        yield from self._store_samples()
         yield definitions.OPERATOR_REFUSED.one(self._operator_refused)
         yield definitions.CALLBACKS.each(self._callbacks)
         yield from self.gateway.samples()
@@ -249,6 +250,17 @@ class Metrics:
         yield definitions.SPANS.each(
             {} if spans is None else {"exported": spans.exported, "dropped": spans.dropped}
         )
+
+    def _store_samples(self) -> Iterator[str]:
+        # Late: few deliverers have them.
+        if self._stores is not None:
+            from pillion_sidecar.telemetry.copies import copies_samples
+
+            yield from copies_samples(self._stores)
+        if self._written_stores is not None:
+            from pillion_sidecar.telemetry.stores import store_samples
+
+            yield from store_samples(self._written_stores)
 
     def _journal_samples(self) -> Iterator[str]:
         if self._journal is None:

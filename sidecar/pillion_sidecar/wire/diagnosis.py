@@ -145,6 +145,28 @@ class HistoryStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     given_way: int = 0
 
 
+class StoreStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A store of the journal."""
+
+    name: str
+    #: Whether it did what it was last asked for.
+    is_up: bool
+    #: Whether it is missed: without it and others nothing becomes stable.
+    is_missed: bool
+    #: Bytes of the journal that it does not have.
+    behind_bytes: _Bytes
+    #: Why its last request failed; None: it did not.
+    problem: str | None
+
+
+class StoresStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    #: Bytes of the journal that are in too few stores.
+    unstable_bytes: _Bytes
+    #: Maximum of them (stores.flightSize).
+    flight_size_bytes: _Bytes
+    members: list[StoreStatus]
+
+
 class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     version: str
     #: The deliverer's clock.
@@ -165,6 +187,8 @@ class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     history: HistoryStatus
     #: (Indication, subscription) pairs that are not settled.
     pending: Count
+    #: The stores of the journal; None without any.
+    stores: StoresStatus | None = None
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

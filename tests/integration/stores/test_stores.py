@@ -78,6 +78,10 @@ async def test_what_was_stable_arrives_although_the_folder_is_gone(world: World)
     async with world.sidecar("--session", "one") as made:
         answer = await made.publish(*alerts(0, 500), query="ack=stable&timeout=60")
         assert (answer.status, answer.document["stable"]) == (200, True)
+        status = (await made.get("/v1/status")).document["stores"]
+        assert [one["name"] for one in status["members"]] == world.names
+        assert not any(one["isMissed"] for one in status["members"])
+        assert f'pillion_store_up{{store="{world.names[0]}"}} ' in await made.metrics()
     world.lose_the_journal()
     world.listener.behave()
     async with world.sidecar("--session", "one") as made:

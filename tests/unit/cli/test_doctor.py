@@ -19,11 +19,19 @@ from pillion_cli.doctor import (
     check_journal,
     check_queue,
     check_queues,
+    check_stores,
 )
 from pillion_cli.findings import Finding, Level, finding_lines, ok, problem, warning
 from pillion_cli.terminal import Output
 from pillion_cli.ways import Ways
-from pillion_sidecar.wire.diagnosis import DelivererStatus, Endpoint, HistoryStatus, JournalStatus
+from pillion_sidecar.wire.diagnosis import (
+    DelivererStatus,
+    Endpoint,
+    HistoryStatus,
+    JournalStatus,
+    StoresStatus,
+    StoreStatus,
+)
 from pillion_sidecar.wire.queues import (
     HoldStatus,
     KeptFilter,
@@ -98,6 +106,34 @@ def test_clocks_are_compared_within_the_time_of_the_request(
 )
 def test_the_journal(changes: dict[str, Any], level: Level, text: str) -> None:
     found = check_journal(changed(journal=msgspec.structs.replace(JOURNAL, **changes)))
+    assert found.level is level
+    assert text in found.text
+    assert bool(found.remedy) == (level is not Level.OK)
+
+
+UP, DOWN = {}, {"is_up": False, "problem": "refused"}
+
+
+@pytest.mark.parametrize(
+    ("unstable", "members", "level", "text"),
+    [
+        (0, [UP, UP], Level.OK, "all 2 are up; 0.0 MB of the journal are in too few stores, 10.0"),
+        (8_000_000, [UP, UP], Level.WARNING, "8.0 MB of the journal are in too few"),
+        (0, [UP, DOWN], Level.WARNING, "enough are up, but not 1 (refused); 0.0 MB"),
+        (
+            9_000_000,
+            [{**DOWN, "is_missed": True}, {"is_up": False, "is_missed": True}, UP],
+            Level.PROBLEM,
+            "nothing becomes stable without 0 (refused), 1 (no answer yet); 9.0 MB",
+        ),
+    ],
+)
+def test_the_stores(unstable: int, members: list[dict[str, Any]], level: Level, text: str) -> None:
+    values = {"is_up": True, "is_missed": False, "behind_bytes": 0, "problem": None}
+    stores = [StoreStatus(**{"name": str(at), **values, **one}) for at, one in enumerate(members)]
+    found = check_stores(
+        StoresStatus(unstable_bytes=unstable, flight_size_bytes=10_000_000, members=stores)
+    )
     assert found.level is level
     assert text in found.text
     assert bool(found.remedy) == (level is not Level.OK)

@@ -579,3 +579,51 @@ def test_records_end_where_the_bytes_are_cut() -> None:
     behind = begin + ends[1]
     assert whole_records(behind, data[ends[1] : ends[2] - 1], 9999) == 0
     assert whole_records(behind, data[ends[1] :], 1) == ends[2] - ends[1]
+
+
+def test_a_stall_lasts_until_something_becomes_stable(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.fail("c")
+    assert writer.stalls == []
+    writer.stores.answer("a")
+    writer.stores.fail("b")
+    assert writer.stalls == [{"b": "b is away", "c": "c is away"}]
+    writer.time.advance(RETRY_SECONDS)
+    # They answer a claim, and then refuse what follows, as a full store does.
+    writer.stores.answer("b")
+    assert writer.shipper.missed == ()
+    writer.stores.fail("b")
+    writer.stores.fail("c")
+    assert len(writer.stalls) == 1
+    writer.time.advance(2 * RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.stalls[1:] == [{}]
+    assert writer.shipper.stable == writer.shipper.end
+
+
+def test_a_stall_with_nothing_to_ship_ends_when_a_store_answers(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.run("a", "b")
+    writer.stores.fail("c")
+    writer.write(100)
+    writer.stores.run("a")
+    sent = writer.stores.fail("b")
+    assert [*writer.shipper.stalled] == ["b", "c"]
+    # It was done, only the answer was lost.
+    writer.stores.perform(sent)
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.answer("b")
+    assert not writer.shipper.stalled
+
+
+def test_each_store_tells_how_far_it_is(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.run("a")
+    writer.stores.fail("b")
+    told = {one.store: (one.is_up, one.problem) for one in writer.shipper.statuses()}
+    assert told == {"a": (True, None), "b": (False, "b is away"), "c": (True, None)}
+    behind = {one.store: one.behind for one in writer.shipper.statuses()}
+    assert behind == {"a": 0, "b": writer.shipper.unstable, "c": writer.shipper.unstable}
+    assert writer.shipper.requests["append", "ok"] == 4
+    assert writer.shipper.requests["append", "unanswered"] == 1
+    assert writer.shipper.requests["claim", "ok"] == 0

@@ -23,6 +23,7 @@ from pillion_sidecar.pacing import Pace
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.stores.namespaces import NamespaceUsage
+from pillion_sidecar.stores.shipping import MemberStatus
 from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.exposition import MetricType
@@ -216,7 +217,7 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
         history=History(clock=fake_time, timers=fake_time),
     )
     # A gateway alone has these.
-    metrics.watch(stores=KeptCopies())
+    metrics.watch(stores=KeptCopies(), written_stores=WrittenStores())
     metrics.gateway.keys_read(1)
     metrics.gateway.certificate_read(0.0)
     metrics.gateway.watch(lambda: (0, 0, 0))
@@ -254,6 +255,38 @@ def test_the_copies_of_a_hundred_namespaces_have_samples_of_their_own(fake_time:
         assert value("pillion_journal_copy_sessions", writer_namespace=namespace) == sessions
     for namespace, dropped in (("n002", 1), ("n003", 0)):
         assert value("pillion_journal_copies_dropped_total", writer_namespace=namespace) == dropped
+
+
+@dataclass
+class WrittenStores:
+    """Stores of a journal: one of three is up."""
+
+    unstable: int = 700
+    flight_size: int = 1000
+    stalled: dict[str, str] = field(default_factory=lambda: {"b": "b is away"})
+    requests: dict[tuple[str, str], int] = field(
+        default_factory=lambda: {("append", "ok"): 5, ("claim", "unanswered"): 2}
+    )
+
+    def statuses(self) -> list[MemberStatus]:
+        return [
+            MemberStatus(store="a", is_up=True, behind=0, problem=None),
+            MemberStatus(store="b", is_up=False, behind=900, problem="b is away"),
+        ]
+
+
+def test_each_store_of_the_journal_has_samples(fake_time: FakeTime) -> None:
+    metrics = Metrics(clock=fake_time, version="0.1.0")
+    assert "pillion_store" not in "".join(metrics.exposition())
+    metrics.watch(written_stores=WrittenStores())
+    value = partial(_value, metrics)
+    assert value("pillion_store_unstable_bytes") == 700
+    assert value("pillion_store_flight_size_bytes") == 1000
+    for store, up, missed, behind in (("a", 1, 0, 0), ("b", 0, 1, 900)):
+        assert value("pillion_store_up", store=store) == up
+        assert value("pillion_store_missed", store=store) == missed
+        assert value("pillion_store_behind_bytes", store=store) == behind
+    assert value("pillion_store_requests_total", verb="claim", result="unanswered") == 2
 
 
 @dataclass

@@ -1,0 +1,77 @@
+"""Who reads the log learns which stores are missed."""
+
+import logging
+from typing import NoReturn
+
+import pytest
+
+from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
+from pillion_sidecar.diagnosis.status import stores_status
+from pillion_sidecar.stores_runtime import STALL_SECONDS, JournalStores, StallNotice
+from pillion_sidecar.testing import FakeTime
+
+
+def _events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.__dict__["event"] for record in caplog.records]
+
+
+def test_missed_stores_are_told_of_once_and_when_they_are_back(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pillion.stores")
+    notice, stalled = StallNotice(timers=fake_time), {"a": "a is away", "b": "no answer yet"}
+    notice.change(lambda: stalled)
+    stalled["b"] = "b has no room"
+    fake_time.advance(STALL_SECONDS)
+    (record,) = caplog.records
+    assert record.__dict__["stores"] == ["a", "b"]
+    assert record.getMessage().endswith("missed are: a (a is away); b (b has no room)")
+    fake_time.advance(10 * STALL_SECONDS)
+    stalled.clear()
+    notice.change(lambda: stalled)
+    assert _events(caplog) == ["stores-missed", "stores-back"]
+
+
+def test_a_store_that_is_restarted_is_not_told_of(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pillion.stores")
+    notice = StallNotice(timers=fake_time)
+    for _ in range(3):
+        notice.change(lambda: {"a": "a is away"})
+        fake_time.advance(STALL_SECONDS / 2)
+        notice.change(dict)
+        fake_time.advance(STALL_SECONDS)
+    assert _events(caplog) == []
+
+
+def test_a_deliverer_that_ends_tells_nothing_more(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    notice = StallNotice(timers=fake_time)
+    notice.change(lambda: {"a": "a is away"})
+    notice.close()
+    fake_time.advance(STALL_SECONDS)
+    assert _events(caplog) == []
+
+
+def test_a_start_that_waits_misses_all_stores(fake_time: FakeTime) -> None:
+    members = tuple(StoreMember(gateway=name) for name in "ab")
+    stores = JournalStores(
+        StoresPolicy(groups=(StoreGroupMembers(name="g", members=members),), flight_size=100),
+        service="alerts",
+        session_name=None,
+        connect=_not_yet,
+        timers=fake_time,
+    )
+    status = stores_status(stores)
+    assert status is not None
+    assert (status.unstable_bytes, status.flight_size_bytes) == (0, 100)
+    assert [(one.name, one.is_up, one.is_missed) for one in status.members] == [
+        ("a", False, True),
+        ("b", False, True),
+    ]
+
+
+def _not_yet(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("the start has not begun")
