@@ -68,6 +68,8 @@ PLUGINS_PATH = "/etc/pillion/plugins"
 PLUGIN_SOCKET = "PILLION_PLUGIN_SOCKET"
 #: The environment variable of a deliverer that records spans, for their resource.
 POD_NAME = "PILLION_POD_NAME"
+#: The environment variable by which a sidecar tells the stores of its journal which pod it is.
+POD_UID = "PILLION_POD_UID"
 
 #: The type of the Secrets with a rendered configuration, and what their credentials label says.
 CONFIGURATION_TYPE = "pillion.dev/configuration"

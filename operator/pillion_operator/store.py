@@ -1,6 +1,7 @@
 """The last known state of every watched object. The watches fill it and the resync repairs it.
 Objects are the API server's JSON without the unused parts."""
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -224,13 +225,18 @@ def slimmed(body: Object) -> Object:
     slim.pop("binaryData", None)
     if body["kind"] == "Pod":
         status = body.get("status") or {}
-        slim["spec"] = _claimed(body)
+        slim["spec"] = _account(body) | _claimed(body)
         slim["status"] = {
             name: status[name]
             for name in ("phase", "podIP", "conditions", "reason")
             if name in status
         } | _state_of_deliverer(body)
     return slim
+
+
+def _account(pod: Object) -> dict[str, Any]:
+    name = (pod.get("spec") or {}).get("serviceAccountName")
+    return {} if name is None else {"serviceAccountName": sys.intern(str(name))}
 
 
 def _claimed(pod: Object) -> dict[str, Any]:

@@ -76,6 +76,7 @@ class JournalFolder:
         """``history`` gets files in the folder once it is opened."""
         self._folder = settings.journal
         self._session_name, self._has_gateways = settings.session, settings.gateway is not None
+        self._pod_uid = settings.pod_uid
         self._clock = clock
         self._timers = timers
         self._identities = identities
@@ -199,6 +200,7 @@ class JournalFolder:
             service.stores,
             service=service.name,
             session_name=self._session_name,
+            pod_uid=self._pod_uid,
             connect=connect,
             timers=self._timers,
         )

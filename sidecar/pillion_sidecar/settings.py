@@ -11,6 +11,8 @@ INTAKE_PORT = 8288
 TELEMETRY_PORT = 8289
 #: Environment variable of ``Settings.operator_console``: "true" or absent.
 OPERATOR_CONSOLE = "PILLION_OPERATOR_CONSOLE"
+#: Environment variable of ``Settings.pod_uid``.
+POD_UID = "PILLION_POD_UID"
 _INTAKE = Address("127.0.0.1", INTAKE_PORT)
 _TELEMETRY = Address("127.0.0.1", TELEMETRY_PORT)
 
@@ -53,6 +55,8 @@ class Settings:
     journal: Path | None = None
     #: Finds the journal at its stores when its folder is lost; None: only the folder knows it.
     session: str | None = None
+    #: The UID of the pod, by which the stores of the journal say who claimed it; None: no pod.
+    pod_uid: str | None = None
     #: The IndicationService to run as; None: the only one in the folder.
     service: str | None = None
     intake: Address = _INTAKE

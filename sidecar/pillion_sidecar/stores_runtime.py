@@ -70,6 +70,13 @@ def session_id(service: str, name: str) -> str:
     return sha256(f"pillion session\0{service}\0{name}".encode()).hexdigest()[:32]
 
 
+def new_claimant(service: str, *, pod_uid: str | None) -> str:
+    """Return the name of this process at the stores. With a pod's UID it begins with UID and
+    service, so that the operator finds the pod: its name may be that of a later one."""
+    process = f"{socket.gethostname()}-{token_hex(4)}"
+    return process if pod_uid is None else f"{pod_uid}/{service}/{process}"
+
+
 def check_access(policy: StoresPolicy, *, service: str, has_gateways: bool) -> None:
     """Raises ConfigurationError: the deliverer does not know how to reach gateways."""
     if has_gateways:
@@ -128,14 +135,16 @@ class JournalStores:
         *,
         service: str,
         session_name: str | None,
+        pod_uid: str | None,
         connect: Connect,
         timers: Timers,
     ) -> None:
-        """``session_name``: finds the journal again when its folder is lost. ``connect`` gets the
-        stores and the session."""
+        """``session_name``: finds the journal again when its folder is lost. ``pod_uid``: None
+        outside a cluster. ``connect`` gets the stores and the session."""
         self._membership = membership_of(policy)
         self._policy = policy
         self._service, self._session_name = service, session_name
+        self._pod_uid = pod_uid
         self._connect = connect
         self._timers = timers
         self._transport: ClosableTransport | None = None
@@ -162,7 +171,7 @@ class JournalStores:
             self._claimed = claimed = await claim_folder(
                 files,
                 session=session,
-                claimant=f"{socket.gethostname()}-{token_hex(4)}",
+                claimant=new_claimant(self._service, pod_uid=self._pod_uid),
                 membership=self._membership,
                 transport=self._transport,
                 timers=self._timers,

@@ -32,6 +32,7 @@ from pillion_sidecar.descriptors import raise_limit
 from pillion_sidecar.settings import (
     INTAKE_PORT,
     OPERATOR_CONSOLE,
+    POD_UID,
     TELEMETRY_PORT,
     GatewayEndpoint,
     PluginEndpoint,
@@ -362,6 +363,7 @@ def run(args: argparse.Namespace) -> int:
         gateway=gateway_access(args),
         operator_token_file=args.operator_token_file,
         operator_console=os.environ.get(OPERATOR_CONSOLE) == "true",
+        pod_uid=os.environ.get(POD_UID) or None,
         wait_for_configuration=args.wait_for_configuration,
         addresses=AddressPolicy(
             allow_loopback=not args.refuse_loopback, allow_link_local=args.allow_link_local

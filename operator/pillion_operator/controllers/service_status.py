@@ -26,7 +26,11 @@ from pillion_operator.evaluation.references import (
     gateway_named,
     is_gateway,
 )
-from pillion_operator.evaluation.relaying import storage_class_of
+from pillion_operator.evaluation.relaying import (
+    GATEWAY_NOT_USABLE,
+    accounts_refused,
+    storage_class_of,
+)
 from pillion_operator.injection.decision import is_sidecar_service
 from pillion_operator.names import (
     ABANDON_RELAY_ANNOTATION,
@@ -50,6 +54,7 @@ from pillion_operator.status.relaying import (
     abandoned_condition,
     gateway_condition,
     gateway_not_running,
+    publishers_lacking,
     retained_condition,
     serving,
 )
@@ -90,7 +95,9 @@ class ServiceStatusReconciler:
             # The oldest deliverer came or left.
             self._context.requeue(service, 0.0)
         named = state.evaluation.gateways
-        gateways = sorted(self._context.references.gateways_of(service)) if named else []
+        references = self._context.references
+        gateways = sorted(references.gateways_of(service) | references.stores_of(service))
+        gateways = gateways if named else []
         if not self._context.has_synced([service, *gateways, *found.retained]):
             return None
         if state.unwritten is None and not state.written:
@@ -108,7 +115,7 @@ class ServiceStatusReconciler:
         return [
             accepted_condition(state.evaluation.verdict),
             ready,
-            *(found.injection(self._overlaps.of(service)) if found.has_sidecars else ()),
+            *(found.injection(self._overlaps.of(service), gateway) if found.has_sidecars else ()),
             *([] if gateway is None else [gateway]),
             *found.older(),
             *found.overruled(),
@@ -153,6 +160,8 @@ class _Observed:
         self._revision = self._desired_revision()
         self._counts = counts(context, service, self._revision)
         self._durability = self._lowest_durability()
+        self._stores = context.references.stores_of(service)
+        self._only_stores = self._stores - context.references.gateways_of(service)
         self.retained = self._retained()
 
     def _desired_revision(self) -> str | None:
@@ -229,7 +238,22 @@ class _Observed:
     def gateway(self, gateways: Iterable[Key]) -> Condition:
         verdicts = self.state.evaluation.gateways.values()
         wrong = [(verdict.reason, verdict.message) for verdict in verdicts if not verdict.accepted]
-        return gateway_condition(wrong, {key.name: counts(self._context, key) for key in gateways})
+        wrong += self._refusing() if not wrong else ()
+        return gateway_condition(
+            wrong,
+            {key.name: counts(self._context, key) for key in gateways},
+            stores={key.name for key in self._only_stores},
+        )
+
+    def _refusing(self) -> Iterator[tuple[str, str]]:
+        """The stores that would refuse the journals of some pods."""
+        specs = (pod.get("spec") or {} for pod in self.pods)
+        accounts = {spec.get("serviceAccountName", "default") for spec in specs}
+        for key in sorted(self._stores):
+            body = self._context.store.get(key)
+            refused = accounts_refused(body, accounts) if body is not None else []
+            if refused:
+                yield GATEWAY_NOT_USABLE, publishers_lacking(key.name, refused)
 
     def ready(self, gateway: Condition | None) -> Condition:
         """``gateway`` is GatewayReady, of a service that names gateways."""
@@ -251,12 +275,19 @@ class _Observed:
             return Condition("Ready", "False", gateway.reason, f"GatewayReady: {gateway.message}")
         return ready
 
-    def injection(self, overlapping: Sequence[str]) -> list[Condition]:
+    def injection(self, overlapping: Sequence[str], gateway: Condition | None) -> list[Condition]:
+        """``gateway``: as for ``ready``."""
         hand_over_to = gateway_named(self.body, HAND_OVER_TO)
+        serve = gateway is not None and gateway.status == "True"
         return [
             injection_condition(len(self.pods), self._missed),
             overlap_condition(overlapping),
-            durability_condition(self._durability, hand_over_to=hand_over_to),
+            durability_condition(
+                self._durability,
+                hand_over_to=hand_over_to,
+                stores=sorted(key.name for key in self._stores),
+                serve=serve,
+            ),
         ]
 
     def fields(self) -> Mapping[str, Any]:

@@ -68,9 +68,14 @@ def triggered(
                 yield service, SETTLE
             if key.kind == STATEFUL_SET.kind and _scaled_otherwise(change):
                 # Sidecars may relay only to a gateway with one pod.
-                yield from ((guest, SETTLE) for guest in sorted(references.guests(service)))
+                yield from ((one, SETTLE) for one in sorted(_dependents(service, references)))
         if key.kind == "Pod":
             yield from _of_selectors(change, services)
+
+
+def _dependents(gateway: Key, references: References) -> set[Key]:
+    """The services that are told of this gateway."""
+    return references.guests(gateway) | references.writers(gateway)
 
 
 def _scaled_otherwise(change: Change) -> bool:
@@ -115,7 +120,7 @@ def _of_those_concerned(change: Change, references: References) -> Iterator[tupl
         # What gateways accept from others, and who else delivers at their URLs, depends on it.
         yield from ((gateway, SETTLE) for gateway in sorted(references.gateways(key.namespace)))
     if key.kind == SERVICE:
-        yield from ((guest, SETTLE) for guest in sorted(references.guests(key)))
+        yield from ((one, SETTLE) for one in sorted(_dependents(key, references)))
         # They are judged by its settings.
         for served in references.served_by(key):
             yield served, 2 * SETTLE
@@ -198,9 +203,9 @@ class DeliveryChanges:
             enqueue(key)
         self._replays(service)
         enqueue(status_of(service))
-        for guest in sorted(self._context.references.guests(service)):
+        for one in sorted(_dependents(service, self._context.references)):
             # Their status reports whether their gateway runs.
-            enqueue(status_of(guest))
+            enqueue(status_of(one))
 
     def _replays(self, service: Key) -> None:
         for replay in sorted(self._context.references.replays_at(service)):

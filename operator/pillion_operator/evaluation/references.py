@@ -41,9 +41,9 @@ OF_SECRETS = (
 #: Maximum destinations with one URL that are reconciled for a change of another.
 MOST_AT_ONE_URL = 100
 _GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)
-#: Index keys that are no objects: gateways of a namespace, destinations with a URL, and those of
-#: them with sequenceIdentifiers Send.
-_GATEWAYS, _URL, _SENDERS = "gateways", "url", "senders"
+#: Index keys that are no objects: gateways of a namespace, destinations with a URL, those of them
+#: with sequenceIdentifiers Send, and gateways as stores of a journal.
+_GATEWAYS, _URL, _SENDERS, _STORE = "gateways", "url", "senders", "store"
 
 
 def named_by(body: Object) -> Iterator[Key]:
@@ -82,6 +82,10 @@ def _indexed_under(body: Object) -> Iterator[Key]:
     namespace = body["metadata"].get("namespace") or ""
     if body["kind"] == SERVICE and is_gateway(body):
         yield Key(_GATEWAYS, namespace, "")
+    elif body["kind"] == SERVICE:
+        # Not as gateways: they deliver nothing of it.
+        for name in sorted(set(stores_named(body).values())):
+            yield Key(_STORE, namespace, name)
     elif body["kind"] == DESTINATION:
         url = url_of(body)
         yield Key(_URL, namespace, url)
@@ -101,6 +105,29 @@ def config_maps_of(spec: Mapping[str, Any]) -> set[str]:
 def gateway_named(service: Object, field: str) -> str:
     """Empty if there is none."""
     return _name(service.get("spec") or {}, field)
+
+
+def stores_named(service: Object) -> dict[str, str]:
+    """The gateways in ``stores``, by field, even invalid ones; those of other fields may be among
+    them."""
+    stores = (service.get("spec") or {}).get("stores")
+    return {
+        f"stores.groups[{at}].{field}[{index}].gatewayRef": name
+        for at, group in enumerate(_dicts(stores, "groups"))
+        for field in ("members", "backups")
+        for index, member in enumerate(_dicts(group, field))
+        if isinstance(reference := member.get(GATEWAY_REF), dict)
+        and isinstance(name := reference.get("name"), str)
+        and name
+    }
+
+
+def _dicts(body: Any, field: str) -> list[dict[str, Any]]:
+    """A list of a body that may be of any form; what is no dict in it is empty."""
+    found = body.get(field) if isinstance(body, dict) else None
+    return [
+        one if isinstance(one, dict) else {} for one in (found if isinstance(found, list) else ())
+    ]
 
 
 def is_gateway(service: Object | None) -> bool:
@@ -188,6 +215,15 @@ class References:
 
     def _services_named(self, one: Key) -> set[Key]:
         return {target for target in self._from.get(one, ()) if target.kind == SERVICE}
+
+    def writers(self, gateway: Key) -> set[Key]:
+        """The services whose journals this one is to keep copies of."""
+        return set(self.naming(Key(_STORE, gateway.namespace, gateway.name))) - {gateway}
+
+    def stores_of(self, service: Key) -> frozenset[Key]:
+        """The gateways that are to keep copies of a service's journals, even invalid ones."""
+        named = (one for one in self._from.get(service, ()) if one.kind == _STORE)
+        return frozenset(Key(SERVICE, one.namespace, one.name) for one in named) - {service}
 
     def gateways(self, namespace: str) -> frozenset[Key]:
         return self.naming(Key(_GATEWAYS, namespace, ""))

@@ -2,7 +2,7 @@
 missing or wrong gateway removes nothing from a configuration, because deliverers discard the queue
 of a removed destination: sidecars keep what they relay until the gateway is usable."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from pillion_operator.cluster.scaling import replicas_of
@@ -19,6 +19,7 @@ from pillion_operator.evaluation.references import (
     gateway_named,
     is_gateway,
     service_of,
+    stores_named,
     url_of,
 )
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict
@@ -48,33 +49,45 @@ def storage_class_of(gateway: Object) -> str | None:
 def gateways_named(service: Object, *, namespace: Namespace) -> dict[str, Verdict]:
     """Verdicts by the field that names the gateway."""
     named = {field: gateway_named(service, field) for field in (GATEWAY_REF, HAND_OVER_TO)}
-    return {
+    found = {
         field: _verdict(name, service, namespace=namespace, field=field)
         for field, name in named.items()
         if name
     }
+    stores = stores_named(service).items()
+    return found | {
+        field: _verdict(name, service, namespace=namespace, field=field, is_store=True)
+        for field, name in stores
+    }
 
 
-def _verdict(name: str, service: Object, *, namespace: Namespace, field: str) -> Verdict:
+def _verdict(
+    name: str, service: Object, *, namespace: Namespace, field: str, is_store: bool = False
+) -> Verdict:
     if name == service["metadata"]["name"]:
         message = f"{field} names the service itself. Name one with deliverer.mode Gateway."
         return Verdict(False, GATEWAY_NOT_USABLE, message)
     body = namespace.body(SERVICE, name)
     if body is None:
+        remedy = "deliverer.mode Gateway, or name another. Relayed indications wait."
+        if is_store:
+            remedy = "deliverer.mode Gateway and journalCopies, or name another."
         return Verdict(
             False,
             GATEWAY_NOT_FOUND,
             f"{field} names IndicationService {name}, which does not exist in this namespace. "
-            "Create it with deliverer.mode Gateway, or name another. Relayed indications wait.",
+            f"Create it with {remedy}",
         )
-    problem = _problem(body, namespace)
+    problem = _problem(body, namespace, is_store=is_store)
+    if problem is None and is_store:
+        problem = _problem_of_store(body)
     if problem is None:
         return ACCEPTED
     message = f"IndicationService {name}, which {field} names, {problem}"
     return Verdict(False, GATEWAY_NOT_USABLE, message)
 
 
-def _problem(body: Object, namespace: Namespace) -> str | None:
+def _problem(body: Object, namespace: Namespace, *, is_store: bool) -> str | None:
     """The problem of a gateway, with the remedy."""
     parsed = namespace.parsed(SERVICE, body["metadata"]["name"])
     if being_deleted(body):
@@ -85,10 +98,12 @@ def _problem(body: Object, namespace: Namespace) -> str | None:
         return "is not in mode Gateway. Name a service with deliverer.mode Gateway."
     replicas = _replicas(body, namespace)
     if replicas != 1:
+        own = "queues and identities. Order, and one delivery for each identity, need one replica"
+        if is_store:
+            own = "copies, and requests go to any of them"
         return (
-            f"has {replicas} replicas, each with its own queues and identities. Order, "
-            "and one delivery for each identity, need one replica. Set its deliverer.replicas to "
-            "1, and remove its autoscaler."
+            f"has {replicas} replicas, each with its own {own}. Set its deliverer.replicas to 1, "
+            "and remove its autoscaler."
         )
     if body["spec"].get("durability", Durability.DISK) != Durability.DISK:
         return (
@@ -103,6 +118,22 @@ def _problem(body: Object, namespace: Namespace) -> str | None:
             f"Add {namespace_name} to its publishers."
         )
     return None
+
+
+def _problem_of_store(body: Object) -> str | None:
+    if body["spec"].get("journalCopies") is not None:
+        return None
+    return "keeps no copies of journals. Set its journalCopies."
+
+
+def accounts_refused(gateway: Object, accounts: Iterable[str]) -> list[str]:
+    """The service accounts of the gateway's own namespace that may not publish at it."""
+    publishers = gateway["spec"].get("publishers") or ()
+    own = gateway["metadata"]["namespace"]
+    admitted = [one.get("serviceAccount") for one in publishers if one.get("namespace") == own]
+    if not publishers or None in admitted:
+        return []
+    return sorted(set(accounts) - set(admitted))
 
 
 def relayed_to(gateway: Key, *, namespace: Namespace, references: References) -> set[str]:

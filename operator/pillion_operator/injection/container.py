@@ -18,6 +18,7 @@ from pillion_operator.names import (
     PLUGINS_PATH,
     PLUGINS_VOLUME,
     POD_NAME,
+    POD_UID,
     TLS_PATH,
     TLS_VOLUME,
     TOKEN,
@@ -91,6 +92,9 @@ def deliverer_container(
     if defaults.image_pull_policy is not None:
         container["imagePullPolicy"] = defaults.image_pull_policy
     variables: list[dict[str, Any]] = []
+    if not gateway:
+        # Also without stores: they may be set later, and a pod's environment cannot change.
+        variables.append(_of_pod(POD_UID, "metadata.uid"))
     if defaults.console:
         # No option: images of earlier versions would refuse it.
         variables.append({"name": OPERATOR_CONSOLE, "value": "true"})
@@ -115,9 +119,7 @@ def tracing_variables(
 ) -> Iterator[dict[str, Any]]:
     """The environment by which a deliverer records spans. Gateway and sidecar have different names,
     so that a trace shows both."""
-    # The form in which the API server stores it: anything else would be a permanent difference.
-    name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
-    yield {"name": POD_NAME, "valueFrom": name}
+    yield _of_pod(POD_NAME, "metadata.name")
     resource = {
         "k8s.namespace.name": namespace,
         # The kubelet replaces a variable that stands before this one.
@@ -135,6 +137,14 @@ def tracing_variables(
     }
     for variable, value in variables.items():
         yield {"name": variable, "value": value}
+
+
+def _of_pod(variable: str, field: str) -> dict[str, Any]:
+    # The form in which the API server stores it: anything else would be a permanent difference.
+    return {
+        "name": variable,
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}},
+    }
 
 
 def plugins_of(spec: Object) -> Sequence[Object]:

@@ -140,16 +140,30 @@ def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
     return Condition(kind, "True", "AllInjected", message)
 
 
-def durability_condition(durability: Durability, *, hand_over_to: str) -> Condition:
+def durability_condition(
+    durability: Durability, *, hand_over_to: str, stores: Sequence[str] = (), serve: bool = False
+) -> Condition:
     """NotDurableBeyondPod, for mode Sidecar. ``hand_over_to`` is the gateway that gets the rest
-    when a sidecar ends; or empty."""
+    when a sidecar ends; or empty. ``serve``: whether all ``stores`` are ready."""
     kind = "NotDurableBeyondPod"
     if durability is not Durability.DISK:
         message = f"Pending indications are not on disk: durability is {durability.value}."
         return Condition(kind, "False", "NothingDurable", message)
+    if stores and serve:
+        message = (
+            f"The gateways {some_of(stores)} keep copies of the journals. What was acknowledged as "
+            "stable is not lost with its pod."
+        )
+        return Condition(kind, "False", "CopiesKept", message)
     if hand_over_to:
         message = f"A pod that ends hands its indications over to the gateway {hand_over_to}."
         return Condition(kind, "False", "HandedOver", message)
+    if stores:
+        message = (
+            "Not all stores of the journals are ready: see GatewayReady. What too few of them have "
+            "is lost with its pod."
+        )
+        return Condition(kind, "True", "StoresNotReady", message)
     return Condition(
         kind,
         "True",

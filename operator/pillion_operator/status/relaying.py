@@ -85,10 +85,13 @@ def same_place_condition(others: Sequence[str]) -> Condition:
 
 
 def gateway_condition(
-    wrong: Sequence[tuple[str, str]], counts: Mapping[str, DelivererCounts]
+    wrong: Sequence[tuple[str, str]],
+    counts: Mapping[str, DelivererCounts],
+    *,
+    stores: Collection[str] = (),
 ) -> Condition:
     """GatewayReady. ``wrong`` are reason and message of the invalid gateways, ``counts`` the
-    deliverers of all by name."""
+    deliverers of all by name, ``stores`` those that only keep copies."""
     kind = "GatewayReady"
     if wrong:
         told = " ".join(message for _, message in wrong)
@@ -99,14 +102,25 @@ def gateway_condition(
         if known.unreachable:
             message = f"The operator cannot reach the gateway {name}."
             return Condition(kind, "Unknown", "Unreachable", message)
+        meanwhile = "Sidecars keep its indications until one is."
+        if name in stores:
+            meanwhile = "Until one is, it takes no copies of journals."
         return Condition(
             kind,
             "False",
             "GatewayNotRunning",
-            f"No deliverer of the gateway {name} is ready. Sidecars keep its indications "
-            f"until one is. Look at StatefulSet pillion-{name} and its pods.",
+            f"No deliverer of the gateway {name} is ready. {meanwhile} Look at StatefulSet "
+            f"pillion-{name} and its pods.",
         )
     return Condition(kind, "True", "GatewayServes", "Every gateway that it names is ready.")
+
+
+def publishers_lacking(gateway: str, accounts: Sequence[str]) -> str:
+    """The message about a store that refuses the journals of pods with these accounts."""
+    return (
+        f"IndicationService {gateway}, which is in stores, refuses the service accounts of some "
+        f"pods: {some_of(accounts)}. Add them to its publishers."
+    )
 
 
 def retained_condition(service: str, retained: Mapping[str, Collection[str]]) -> Condition:

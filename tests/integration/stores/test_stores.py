@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError
 
+from pillion_sidecar.settings import POD_UID
 from pillion_sidecar.stores.messages import ClaimRequest
 from pillion_sidecar.stores.namespaces import SystemNamespaceFolders
 from pillion_sidecar.stores.store import StoreLimits
@@ -89,6 +90,18 @@ async def test_what_was_stable_arrives_although_the_folder_is_gone(world: World)
         (claimed,) = made.events("session-claimed")
         assert (claimed["session"], claimed["restored"]) == (SESSION, True)
     assert sorted(map(int, world.listener.identifiers)) == list(range(500))
+
+
+async def test_a_pod_claims_with_its_uid_and_service(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = "8e0c86a1-6a7d-4bd2-a5a3-2a4f7a4d3c11"
+    monkeypatch.setenv(POD_UID, uid)
+    async with world.sidecar("--session", "one") as made:
+        await made.publish(*alerts(0, 1), query="ack=stable&timeout=60")
+        lower = ClaimRequest(number=1, claimant="0")
+        _, error = await world.gateways[0].refused(lower, session=SESSION)
+    assert f"{uid}/default/" in str(error)
 
 
 async def test_a_stop_waits_until_the_stores_know_what_is_delivered(world: World) -> None:

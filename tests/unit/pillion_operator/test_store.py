@@ -95,12 +95,12 @@ def test_of_a_pod_what_nobody_reads_is_not_kept() -> None:
     pod = {
         "kind": "Pod",
         "metadata": {"name": "a", "managedFields": [1]},
-        "spec": {"containers": [1]},
+        "spec": {"containers": [1], "serviceAccountName": "web"},
         "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [{"name": "app"}]},
     }
     assert slimmed(pod) == {
         "kind": "Pod",
         "metadata": {"name": "a"},
-        "spec": {},
+        "spec": {"serviceAccountName": "web"},
         "status": {"phase": "Running", "podIP": "10.0.0.1"},
     }

@@ -96,7 +96,7 @@ CONDITIONS = (
     ConditionType(
         name="GatewayReady",
         kinds=(SERVICE,),
-        where="where gatewayRef or handOverTo is set",
+        where="where gatewayRef, handOverTo or stores is set",
         text="the named gateways exist, fulfil the requirements, and run; if not, the message "
         "has the cause.",
         bad="False",
@@ -138,7 +138,8 @@ CONDITIONS = (
         name="NotDurableBeyondPod",
         kinds=(SERVICE,),
         where="in mode Sidecar",
-        text="journals are on volumes that end with their pods, and handOverTo is not set.",
+        text="journals are on volumes that end with their pods, handOverTo is not set, and the "
+        "gateways in stores are not ready or not set.",
     ),
     ConditionType(
         name="Delivering",

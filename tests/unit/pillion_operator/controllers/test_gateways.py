@@ -155,6 +155,39 @@ def test_a_journal_that_goes_with_its_pod_is_told_of_and_leaves_the_service_read
     virtually(scenario)
 
 
+def test_stores_are_told_of_until_they_keep_copies() -> None:
+    async def scenario(world: World) -> None:
+        stores = {"groups": [{"name": "all", "members": [{"gatewayRef": HUB}]}]}
+        copies = {**GATEWAY, "journalCopies": {"maximumBytes": "64Mi"}}
+        ready = ("IndicationService", "default", "GatewayReady")
+        durable = ("IndicationService", "default", "NotDurableBeyondPod")
+        world.pod("hub-0", service="hub")
+        world.resource("IndicationService", "default", {"stores": stores})
+        await settled(world)
+        assert condition(world, *ready) == ("False", "GatewayNotUsable")
+        assert "journalCopies" in ready_message(world, "default")
+        assert condition(world, *durable) == ("True", "StoresNotReady")
+        world.resource("IndicationService", "hub", copies)
+        await settled(world)
+        assert condition(world, *ready) == ("True", "GatewayServes")
+        assert condition(world, *durable) == ("False", "CopiesKept")
+        # The pods' service account is not among the publishers.
+        account = [{"namespace": NAMESPACE, "serviceAccount": "other"}]
+        world.resource("IndicationService", "hub", {**copies, "publishers": account})
+        await settled(world)
+        assert condition(world, *ready) == ("False", "GatewayNotUsable")
+        assert "pods: default. Add" in ready_message(world, "default")
+        world.resource("IndicationService", "hub", copies)
+        await settled(world)
+        world.remove_pod("hub-0")
+        await settled(world)
+        assert condition(world, *ready) == ("False", "GatewayNotRunning")
+        assert "takes no copies" in ready_message(world, "default")
+        assert condition(world, *durable) == ("True", "StoresNotReady")
+
+    virtually(scenario)
+
+
 def test_a_retry_that_leaves_no_time_to_act_is_told_of_until_it_is_taken_out() -> None:
     async def scenario(world: World) -> None:
         short = ("ListenerDestination", "pager", "RetryTooShort")

@@ -12,6 +12,7 @@ from pillion_operator.evaluation.references import (
     named_by,
     secrets_of,
     service_of,
+    stores_named,
     url_of,
 )
 from pillion_operator.store import Change, Key, Store, key_of
@@ -256,6 +257,51 @@ def test_a_service_names_its_gateways_and_what_it_uses_is_used_by_them() -> None
     assert references.services_using(DESTINATION) == {SERVICE, HUB}
     assert references.served_by(HUB) == {SUBSCRIPTION, DESTINATION, FILTER}
     assert references.subscriptions_to(HUB) == set()
+
+
+def stores(*members: str, backups: tuple[str, ...] = ()) -> dict[str, Any]:
+    named = [{"gatewayRef": {"name": name}} for name in members]
+    spare = [{"gatewayRef": {"name": name}} for name in backups]
+    return {"groups": [{"name": "all", "members": named, "backups": spare}]}
+
+
+def test_stores_are_no_gateways_that_deliver() -> None:
+    naming = service(stores=stores("hub", backups=("spare",)))
+    references = known(naming, gateway(), destination(), subscription())
+    assert references.stores_of(SERVICE) == {HUB, other(SERVICE, "spare")}
+    assert references.writers(HUB) == {SERVICE}
+    assert references.guests(HUB) == references.gateways_of(SERVICE) == set()
+    assert references.served_by(HUB) == set()
+    assert references.services_using(DESTINATION) == {SERVICE}
+    references.follow(Change(SERVICE, naming, service()))
+    assert references.writers(HUB) == references.stores_of(SERVICE) == set()
+
+
+def test_a_service_is_no_store_of_its_own() -> None:
+    references = known(service(stores=stores("default")))
+    assert references.stores_of(SERVICE) == references.writers(SERVICE) == set()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        "hub",
+        {"groups": "hub"},
+        {"groups": ["hub"]},
+        {"groups": [{"members": ["hub", {"gatewayRef": "hub"}, {"gatewayRef": {"name": 5}}]}]},
+    ],
+)
+def test_stores_of_any_form_are_read(wrong: object) -> None:
+    assert stores_named(service(stores=wrong)) == {}
+
+
+def test_a_store_is_named_with_its_field() -> None:
+    assert stores_named(service(stores=stores("a", "b", backups=("c",)))) == {
+        "stores.groups[0].members[0].gatewayRef": "a",
+        "stores.groups[0].members[1].gatewayRef": "b",
+        "stores.groups[0].backups[0].gatewayRef": "c",
+    }
 
 
 def test_a_service_that_names_itself_is_no_guest_of_its_own() -> None:

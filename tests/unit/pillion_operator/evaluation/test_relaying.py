@@ -12,6 +12,7 @@ from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import References, is_gateway
 from pillion_operator.evaluation.relaying import (
+    accounts_refused,
     delivered_alone,
     gateways_named,
     relayed_to,
@@ -239,6 +240,61 @@ def test_a_wrong_hand_over_stops_no_delivery(judge: Judge) -> None:
     assert evaluation.subscriptions["s"].accepted
     assert evaluation.gateways["handOverTo"].reason == "GatewayNotFound"
     assert "handOverTo" in evaluation.gateways["handOverTo"].message
+
+
+FIRST_STORE = "stores.groups[0].members[0].gatewayRef"
+STORES = {"groups": [{"name": "all", "members": [{"gatewayRef": HUB}]}]}
+COPIES: dict[str, Any] = {"journalCopies": {"maximumBytes": "64Mi"}}
+
+
+@pytest.mark.parametrize(
+    ("hub", "reason", "remedy"),
+    [
+        (None, "GatewayNotFound", "journalCopies"),
+        (service("hub"), "GatewayNotUsable", "mode Gateway"),
+        (gateway(), "GatewayNotUsable", "Set its journalCopies"),
+        (gateway(deliverer={"replicas": 2}, **COPIES), "GatewayNotUsable", "its own copies"),
+        (gateway(publishers=[{"namespace": "b"}], **COPIES), "GatewayNotUsable", "Add "),
+    ],
+)
+def test_a_store_that_is_none_is_told_of_and_stops_no_delivery(
+    judge: Judge, hub: dict[str, Any] | None, reason: str, remedy: str
+) -> None:
+    bodies = [service(stores=STORES), filter_of(), destination(), subscription()]
+    evaluation = Shop([*bodies, *([hub] if hub else [])], judge).evaluated("default")
+    assert evaluation.subscriptions["s"].accepted
+    assert set(evaluation.gateways) == {FIRST_STORE}
+    assert evaluation.gateways[FIRST_STORE].reason == reason
+    assert FIRST_STORE in evaluation.gateways[FIRST_STORE].message
+    assert remedy in evaluation.gateways[FIRST_STORE].message
+
+
+def test_a_store_gets_nothing_to_deliver_and_its_writers_are_told_of_it(
+    judge: Judge, tmp_path: Path
+) -> None:
+    bodies = (service(stores=STORES), gateway(**COPIES), filter_of(), destination(), subscription())
+    shop = Shop(bodies, judge)
+    assert set(shop.evaluated("hub").content) == {GATEWAY}
+    evaluation = shop.evaluated("default")
+    assert evaluation.gateways[FIRST_STORE].accepted
+    stores = loaded(evaluation, "default", tmp_path).service.stores
+    assert stores is not None
+    assert [member.gateway for member in stores.groups[0].members] == ["hub"]
+
+
+@pytest.mark.parametrize(
+    ("publishers", "refused"),
+    [
+        ([], []),
+        ([{"namespace": NAMESPACE}], []),
+        ([{"namespace": NAMESPACE, "serviceAccount": "b"}], ["a", "c"]),
+        ([{"namespace": "x"}, {"namespace": NAMESPACE, "serviceAccount": "a"}], ["b", "c"]),
+    ],
+)
+def test_accounts_that_are_no_publishers_are_refused(
+    publishers: list[dict[str, str]], refused: list[str]
+) -> None:
+    assert accounts_refused(gateway(publishers=publishers), ["c", "b", "a", "a"]) == refused
 
 
 def test_a_wrong_gateway_stops_nothing_that_is_delivered_directly(judge: Judge) -> None:

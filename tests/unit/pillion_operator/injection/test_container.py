@@ -237,10 +237,13 @@ def test_tracing_is_the_environment_of_a_deliverer(gateway: bool, name: str) -> 
         "OTEL_TRACES_SAMPLER_ARG": "0.01",
     }
     # The kubelet replaces only variables that stand before.
-    assert made["env"][0] == {
-        "name": "PILLION_POD_NAME",
-        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
-    }
+    names = [one["name"] for one in made["env"]]
+    assert names.index("PILLION_POD_NAME") < names.index("OTEL_RESOURCE_ATTRIBUTES")
+    assert of_pod("PILLION_POD_NAME", "metadata.name") in made["env"]
+
+
+def of_pod(variable: str, field: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}}}
 
 
 def test_the_deliverer_takes_the_environment_of_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,9 +258,14 @@ def test_the_deliverer_takes_the_environment_of_tracing(monkeypatch: pytest.Monk
 
 
 def test_without_tracing_a_container_is_as_it_was() -> None:
-    for gateway in (False, True):
-        assert "env" not in container({"deliverer": {"replicas": 1}}, gateway=gateway)
-        assert "env" not in container({"deliverer": {"tracing": None}}, gateway=gateway)
+    for deliverer in ({"replicas": 1}, {"tracing": None}):
+        assert "env" not in container({"deliverer": deliverer}, gateway=True)
+        assert environment(container({"deliverer": deliverer})) == {}
+
+
+def test_a_sidecar_is_told_its_pod_for_the_stores_of_its_journal() -> None:
+    # Stores may be set after the pod was made.
+    assert container({})["env"] == [of_pod(settings.POD_UID, "metadata.uid")]
 
 
 @pytest.mark.parametrize("gateway", [False, True])
@@ -266,4 +274,4 @@ def test_a_console_opens_deliverers_by_their_environment(gateway: bool) -> None:
     made = deliverer_container(
         "default", namespace="shop", spec={}, defaults=defaults, gateway=gateway
     )
-    assert made["env"] == [{"name": settings.OPERATOR_CONSOLE, "value": "true"}]
+    assert {"name": settings.OPERATOR_CONSOLE, "value": "true"} in made["env"]
