@@ -22,11 +22,13 @@ from pillion_sidecar.journal.segments import (
     segment_of,
 )
 from pillion_sidecar.stores.copies import (
+    NO_EPOCH,
     Copy,
     Cut,
     Epoch,
     FencedError,
     Piece,
+    Removal,
     StoreError,
     common_end,
     end_of,
@@ -110,6 +112,8 @@ async def claim_folder(
         or common_end(own.copy.extents, chosen.extents) < own.copy.end
     )
     await asyncio.to_thread(own.claim, epoch)
+    if source != _FOLDER:
+        await _prepare(own, epoch, chosen)
     fetcher = _Fetcher(chosen, answers, transport=transport, timers=timers, waiting=waiting)
     await _bring(files, own, epoch, chosen, fetcher)
     return Claimed(
@@ -120,23 +124,46 @@ async def claim_folder(
     )
 
 
+async def _prepare(own: StoredCopy, epoch: Epoch, chosen: Copy) -> None:
+    """Note where the folder is whole, so that it is cut to there or to nothing."""
+    copy = own.copy
+    if copy.end < copy.through:
+        # A crash has left it of such a cut.
+        await _cut(own, epoch, 0)
+    elif copy.extents and chosen.extents and copy.extents[0].number > chosen.extents[0].number:
+        # The journal notes no removal of its own.
+        await asyncio.to_thread(own.rest)
+
+
+async def _cut(own: StoredCopy, epoch: Epoch, position: int) -> None:
+    if position < own.copy.through:
+        # What a crash leaves of it is no copy to go on from.
+        await asyncio.to_thread(own.label, NO_EPOCH)
+    await asyncio.to_thread(own.cut, epoch, position)
+
+
 async def _bring(
     files: Files, own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: "_Fetcher"
 ) -> None:
     is_marked = True
-    while (change := next_change(own.copy, epoch, chosen.extents)) is not None:
+    base = end_of(chosen.extents)
+    # What the folder replaces goes at once: it is no store.
+    while (change := next_change(own.copy, epoch, chosen.extents, stable=base)) is not None:
         if is_marked and not (isinstance(change, Piece) and not change.size):
             # They tell of an end that is another now.
             await asyncio.to_thread(_remove_marks, files)
             is_marked = False
         if isinstance(change, Cut):
-            await asyncio.to_thread(own.cut, epoch, change.position)
+            await _cut(own, epoch, change.position)
             continue
-        # Nothing is removed here.
+        if isinstance(change, Removal):
+            await asyncio.to_thread(own.remove, epoch, change)
+            continue
+        # No identities were named.
         assert isinstance(change, Piece)
         data = await fetcher.fetch(change)
         piece = change._replace(size=len(data))
-        await asyncio.to_thread(own.append, epoch, piece, data, base=end_of(chosen.extents))
+        await asyncio.to_thread(own.append, epoch, piece, data, base=base)
     # An empty log has no piece.
     await asyncio.to_thread(own.label, epoch)
 

@@ -103,6 +103,20 @@ def log_of(*sizes: int, created: float = 1.0) -> ShippedLog:
     return log
 
 
+def since(log: ShippedLog, first: int) -> ShippedLog:
+    """Remove the segments before ``first``."""
+    for number in [one for one in log.segments if one < first]:
+        del log.segments[number]
+    return log
+
+
+def begun_with(log: ShippedLog, created: float) -> ShippedLog:
+    """The log goes on with a segment of another writer."""
+    log.begin(max(log.segments) + 1, created=created)
+    log.write(7)
+    return log
+
+
 def files_of(log: ShippedLog) -> dict[str, bytes]:
     return {segment_name(number): data for number, data in log.segments.items()}
 
@@ -220,14 +234,28 @@ async def test_a_store_that_is_claimed_and_cannot_be_read_is_passed_over() -> No
     assert world.content() == files_of(log)
 
 
+@pytest.mark.parametrize(
+    ("log", "old"),
+    [
+        (log_of(10, 20, 3000), log_of(10, 200, created=2.0)),
+        # The copy has removed what the folder has.
+        (since(log_of(10, 20, 3000, 40), 3), log_of(10, 20)),
+        (since(log_of(10, 20, 3000, 40), 3), log_of(10, 200, created=2.0)),
+        # The folder has removed what the copy has, and goes another way from there.
+        (log_of(10, 20, 3000, 40), begun_with(since(log_of(10, 20, 3000), 3), 2.0)),
+        (log_of(10, 20, 3000, 40), since(log_of(10, 20, 3000, 40, 50, created=2.0), 2)),
+    ],
+)
 @pytest.mark.parametrize("is_power_cut", [False, True])
-async def test_a_crash_while_a_folder_is_restored_costs_nothing(is_power_cut: bool) -> None:
-    log, old = log_of(10, 20, 3000), log_of(10, 200, created=2.0)
+async def test_a_crash_while_a_folder_is_restored_costs_nothing(
+    is_power_cut: bool, log: ShippedLog, old: ShippedLog
+) -> None:
     draw = Random(SEED)
     before = {**files_of(old), MARKS_NAME: b"x"}
     world = World(RecordingFiles(before))
     world.has_shipped(log, *NAMES)
     await world.claim()
+    assert world.content() == files_of(log)
     disk = Disk(before)
     for operation in world.files.operations:
         image = (disk.after_power_cut if is_power_cut else disk.after_kill)(operation, draw)
@@ -236,6 +264,31 @@ async def test_a_crash_while_a_folder_is_restored_costs_nothing(is_power_cut: bo
         await again.claim("again")
         assert again.content() == files_of(log), f"seed {SEED}, at {operation}"
         disk.tell(operation)
+
+
+async def test_a_folder_that_was_cut_to_nothing_is_not_gone_on_from() -> None:
+    """A crash in between leaves its first segments, and what was pending is behind them."""
+    old = begun_with(since(log_of(10, 20, 3000, 40), 3), 2.0)
+    before = {**files_of(old), MARKS_NAME: b"x"}
+    world = World(RecordingFiles(before))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    begin = len(world.files.operations)
+    world.has_shipped(log_of(10, 20, 3000, 40), *NAMES, epoch=Epoch(2, "other"))
+    await world.claim()
+    disk = Disk(before)
+    for operation in world.files.operations[:begin]:
+        disk.tell(operation)
+    behind = log_of(10, 20, 30)
+    for operation in world.files.operations[begin:]:
+        image = disk.after_kill(operation, Random(SEED))
+        disk.tell(operation)
+        again = World(RecordingFiles(image))
+        # The store that was ahead is away now, and these have no more than what is stable.
+        again.has_shipped(behind, *NAMES)
+        await again.claim("again")
+        found = again.content()
+        is_whole = segment_name(1) in found or found == files_of(old)
+        assert is_whole, f"at {operation}"
 
 
 def test_a_session_is_that_of_the_first_file_with_a_header() -> None:
