@@ -168,13 +168,17 @@ class JournalStores:
         assert self._transport is not None
         claimed, self._claimed = self._claimed, None
         # As it is after its repair.
-        log = await asyncio.to_thread(lambda: StoredCopy(self._session, files).copy.extents)
+        stored = await asyncio.to_thread(StoredCopy, self._session, files)
+        log = stored.copy.extents
+        # That of a segment which is still there has the same.
+        removed = sorted(stored.identities.keys() - {extent.number for extent in log})
         continues = self._policy.without_quorum is WithoutQuorum.CONTINUE
         self._journal = journal
         self._shipper = Shipper(
             epoch=claimed.epoch,
             membership=self._membership,
             log=log,
+            identities=removed,
             answers=claimed.answers,
             transport=self._transport,
             reader=FolderReader(files, worker=worker),

@@ -4,20 +4,40 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import cast
 
 import pytest
 
+from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
+from pillion_sidecar.journal.disk import DiskJournal
+from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import Epoch, StoreError
-from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, Request
+from pillion_sidecar.stores.messages import (
+    ClaimRequest,
+    IdentitiesRequest,
+    ReadRequest,
+    Request,
+)
 from pillion_sidecar.stores.sessions import perform
 from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Unanswered
-from pillion_sidecar.stores.store import Store, StoredCopy, StoreLimits
+from pillion_sidecar.stores.store import MalformedError, Store, StoredCopy, StoreLimits
+from pillion_sidecar.stores_runtime import JournalStores
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Disk, RecordingFiles
-from support.stores import FIRST, MEMBERSHIP, NAMES, OTHER, SESSION, RecordingFolders, ShippedLog
+from support.stepped import SteppedWorker
+from support.stores import (
+    FIRST,
+    MEMBERSHIP,
+    NAMES,
+    OTHER,
+    SESSION,
+    RecordingFolders,
+    ShippedLog,
+    identities_file,
+)
 
 SEED = int(os.environ.get("PILLION_KILL_SEED", Random().randrange(1_000_000)))
 LIMITS = StoreLimits(maximum_bytes=64 << 20, maximum_sessions=3)
@@ -32,6 +52,8 @@ class LiveStores:
         self.away: set[str] = set()
         #: Stores that claim, and do not let themselves be read.
         self.unread: set[str] = set()
+        #: Stores that keep no identities.
+        self.forgetful: set[str] = set()
         self.asked: list[tuple[str, Request]] = []
 
     def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:
@@ -39,13 +61,18 @@ class LiveStores:
         asyncio.get_running_loop().call_soon(lambda: answered(self._answer(store, request)))
 
     def _answer(self, store: str, request: Request) -> Answer:
-        is_read = isinstance(request, ReadRequest)
+        is_read = isinstance(request, ReadRequest | IdentitiesRequest)
         if store in self.away or (is_read and store in self.unread):
             return Unanswered(reason=f"{store} is away")
+        if isinstance(request, IdentitiesRequest) and store in self.forgetful:
+            return MalformedError("it takes no such request")
         try:
             return perform(self.stores[store], SESSION, request)
         except StoreError as error:
             return error
+
+    def close(self) -> None:
+        self.away = set(NAMES)
 
     def reads(self) -> set[str]:
         return {store for store, request in self.asked if isinstance(request, ReadRequest)}
@@ -264,6 +291,87 @@ async def test_a_crash_while_a_folder_is_restored_costs_nothing(
         await again.claim("again")
         assert again.content() == files_of(log), f"seed {SEED}, at {operation}"
         disk.tell(operation)
+
+
+def remembering(world: World, *names: str, numbers: tuple[int, ...] = (1, 2)) -> dict[str, bytes]:
+    """The stores have files of identities; return them."""
+    files = {number: identities_file(number) for number in numbers}
+    for name in names:
+        for number, data in files.items():
+            world.stores.stores[name].keep(SESSION, FIRST, number, data, first=0)
+    return {identities_name(number): data for number, data in files.items()}
+
+
+async def test_what_is_remembered_of_removed_segments_is_restored() -> None:
+    world, log = World(), since(log_of(10, 20, 3000), 3)
+    world.has_shipped(log, *NAMES)
+    world.stores.away = {"a"}
+    remembering(world, "b", numbers=(1,))
+    files = remembering(world, "c")
+    await world.claim()
+    image = world.files.image()
+    assert {name: image.get(name) for name in files} == files
+    # Wherever it crashes, the next start has them.
+    disk = Disk({})
+    for operation in world.files.operations:
+        again = World(RecordingFiles(disk.after_kill(operation, Random(SEED))))
+        again.has_shipped(log, *NAMES)
+        remembering(again, *NAMES)
+        await again.claim("again")
+        image = again.files.image()
+        assert {name: image.get(name) for name in files} == files, f"at {operation}"
+        disk.tell(operation)
+
+
+async def test_a_store_without_identities_delays_no_start() -> None:
+    world, log = World(), since(log_of(10, 20, 3000), 3)
+    world.has_shipped(log, *NAMES)
+    remembering(world, *NAMES)
+    world.stores.forgetful = set(NAMES)
+    await world.claim()
+    assert world.content() == files_of(log)
+    # One that does not answer is waited for.
+    world = World()
+    world.has_shipped(log, *NAMES)
+    files = remembering(world, *NAMES)
+    world.stores.unread = set(NAMES)
+    claiming = asyncio.create_task(world.claim())
+    await world.until(lambda: len(world.waits[-1][1]) > 1)
+    world.stores.unread = set()
+    world.time.advance(RETRY_SECONDS)
+    await claiming
+    assert set(files) <= set(world.files.image())
+
+
+class FollowedJournal:
+    """Stands in for the part of a ``DiskJournal`` that a start needs."""
+
+    def follow(self, follower: object) -> None:
+        pass
+
+
+async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
+    log = since(log_of(10, 20, 3000), 3)
+    files = {identities_name(number): identities_file(number) for number in (1, 2, 3)}
+    world = World(RecordingFiles({**files_of(log), **files}))
+    members = tuple(StoreMember(gateway=name) for name in NAMES)
+    stores = JournalStores(
+        StoresPolicy(groups=(StoreGroupMembers(name="g", members=members),)),
+        service="default",
+        session_name=None,
+        connect=lambda *_, **__: world.stores,
+        timers=world.time,
+    )
+    await stores.claim(world.files)
+    worker = SteppedWorker()
+    await stores.follow(cast(DiskJournal, FollowedJournal()), world.files, worker=worker)
+    while not all(store.copy(SESSION).extents for store in world.stores.stores.values()):
+        worker.drain()
+        await asyncio.sleep(0)
+    stores.close()
+    for store in world.stores.stores.values():
+        # The third segment is there, and has its own.
+        assert [number for number, _ in store.identities(SESSION)] == [1, 2]
 
 
 async def test_a_folder_that_was_cut_to_nothing_is_not_gone_on_from() -> None:
