@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     # It imports what only a journal with stores needs.
     from pillion_sidecar.stores_runtime import Connect, JournalStores
 
-    # It imports what only a journal with stores needs.
-
 logger = logging.getLogger("pillion.journal")
 
 #: Fraction of the volume for the journal: a full emptyDir causes an eviction.
@@ -169,6 +167,7 @@ class JournalFolder:
                 journal_id=journal_id,
                 outcomes=self._history,
                 lacks_end=lacks_end,
+                is_copied=stores is not None,
             )
         except OSError as error:
             raise path_error(str(folder), error) from error

@@ -12,7 +12,9 @@ from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember,
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.marks import MARKS_NAME
-from pillion_sidecar.journal.segments import segment_name
+from pillion_sidecar.journal.ports import NoIdentities
+from pillion_sidecar.journal.recovery import recover
+from pillion_sidecar.journal.segments import position_of, segment_name
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import Epoch, StoreError
 from pillion_sidecar.stores.messages import (
@@ -372,6 +374,38 @@ async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
     for store in world.stores.stores.values():
         # The third segment is there, and has its own.
         assert [number for number, _ in store.identities(SESSION)] == [1, 2]
+
+
+@pytest.mark.parametrize("size", [1, 300])
+def test_a_repair_writes_nothing_where_a_store_has_other_bytes(size: int) -> None:
+    """A power cut took the end of a write from the folder; a store that was away has it."""
+    torn, ahead = log_of(10, 20), log_of(10, 20)
+    ahead.write(size)
+    store = Store(RecordingFolders(), LIMITS)
+    ahead.ship(store, store.claim(SESSION, FIRST), FIRST)
+    image = files_of(torn)
+    image[segment_name(2)] += bytes(9) + b"torn" * 9
+    files = RecordingFiles(image)
+    for _ in range(2):
+        # The second start follows a crash of the first.
+        recovery = recover(
+            files,
+            clock=FakeTime(),
+            identities=NoIdentities(),
+            new_journal_id=bytes.fromhex(SESSION),
+            is_copied=True,
+        )
+        assert recovery.recovered.damaged
+        assert recovery.next_segment == 4
+    extents = StoredCopy(SESSION, files).copy.extents
+    assert extents[:2] == torn.extents
+    repaired = ShippedLog()
+    repaired.segments = {one.number: files.image()[segment_name(one.number)] for one in extents}
+    epoch = Epoch(2, "new")
+    repaired.ship(store, store.claim(SESSION, epoch), epoch, base=repaired.end)
+    copy = store.copy(SESSION)
+    assert (copy.written, copy.extents) == (epoch, extents)
+    assert store.read(SESSION, position_of(2, 0), 9999) == torn.segments[2]
 
 
 async def test_a_folder_that_was_cut_to_nothing_is_not_gone_on_from() -> None:
