@@ -150,7 +150,7 @@ class JournalFolder:
         journal_id, lacks_end = None, False
         if stores is not None:
             slow = self._timers.call_later(SLOW_SECONDS, self.waits.set)
-            journal_id, lacks_end = await stores.claim(files)
+            journal_id, lacks_end = await stores.claim(files, folder)
             slow.cancel()
         try:
             opened = await asyncio.to_thread(

@@ -1,15 +1,19 @@
 """A start claims its journal at the stores, and takes from them what its folder lacks (S3.7)."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import cast
 
 import pytest
 
+from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
 from pillion_sidecar.journal.disk import DiskJournal
+from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import NoIdentities
@@ -26,7 +30,7 @@ from pillion_sidecar.stores.messages import (
 from pillion_sidecar.stores.sessions import perform
 from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Unanswered
 from pillion_sidecar.stores.store import MalformedError, Store, StoredCopy, StoreLimits
-from pillion_sidecar.stores_runtime import JournalStores
+from pillion_sidecar.stores_runtime import JournalStores, check_access
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Disk, RecordingFiles
 from support.stepped import SteppedWorker
@@ -144,6 +148,14 @@ def begun_with(log: ShippedLog, created: float) -> ShippedLog:
     log.begin(max(log.segments) + 1, created=created)
     log.write(7)
     return log
+
+
+def group(name: str, *members: str, backups: tuple[str, ...] = ()) -> StoreGroupMembers:
+    return StoreGroupMembers(
+        name=name,
+        members=tuple(StoreMember(gateway=one) for one in members),
+        backups=tuple(StoreMember(gateway=one) for one in backups),
+    )
 
 
 def files_of(log: ShippedLog) -> dict[str, bytes]:
@@ -356,15 +368,14 @@ async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
     log = since(log_of(10, 20, 3000), 3)
     files = {identities_name(number): identities_file(number) for number in (1, 2, 3)}
     world = World(RecordingFiles({**files_of(log), **files}))
-    members = tuple(StoreMember(gateway=name) for name in NAMES)
     stores = JournalStores(
-        StoresPolicy(groups=(StoreGroupMembers(name="g", members=members),)),
+        StoresPolicy(groups=(group("g", *NAMES),)),
         service="default",
         session_name=None,
         connect=lambda *_, **__: world.stores,
         timers=world.time,
     )
-    await stores.claim(world.files)
+    await stores.claim(world.files, Path("journal"))
     worker = SteppedWorker()
     await stores.follow(cast(DiskJournal, FollowedJournal()), world.files, worker=worker)
     while not all(store.copy(SESSION).extents for store in world.stores.stores.values()):
@@ -406,6 +417,42 @@ def test_a_repair_writes_nothing_where_a_store_has_other_bytes(size: int) -> Non
     copy = store.copy(SESSION)
     assert (copy.written, copy.extents) == (epoch, extents)
     assert store.read(SESSION, position_of(2, 0), 9999) == torn.segments[2]
+
+
+class FailingFiles(RecordingFiles):
+    def names(self) -> list[str]:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+async def test_a_folder_that_cannot_be_read_is_named() -> None:
+    world = World()
+    stores = JournalStores(
+        StoresPolicy(groups=(group("g", "a"),)),
+        service="default",
+        session_name=None,
+        connect=lambda *_, **__: world.stores,
+        timers=world.time,
+    )
+    with pytest.raises(JournalError, match="journal folder '/data/j': Input/output error"):
+        await stores.claim(FailingFiles(), Path("/data/j"))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        (group("g", "a", "b"), group("h", "b")),
+        (group("g", "a", "b", "b"),),
+        (group("g", "a", backups=("b",)), group("h", "b", backups=())),
+    ],
+)
+def test_a_store_that_is_named_twice_is_a_problem_of_its_field(
+    groups: tuple[StoreGroupMembers, ...],
+) -> None:
+    policy = StoresPolicy(groups=groups)
+    with pytest.raises(ConfigurationError) as raised:
+        check_access(policy, service="default", has_gateways=True)
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.value) == ("spec.stores.groups", "b")
 
 
 async def test_a_folder_that_was_cut_to_nothing_is_not_gone_on_from() -> None:
