@@ -12,8 +12,8 @@ from pillion_sidecar.handlers.relay import render_line
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.adoption import NOTHING, HeldMember, Line
 from pillion_sidecar.journal.files import Files
-from pillion_sidecar.journal.ports import RecoveredQueue, RecoveredSubscription
-from pillion_sidecar.journal.recovery import NoIdentities, Recovery, recover
+from pillion_sidecar.journal.ports import NoIdentities, RecoveredQueue, RecoveredSubscription
+from pillion_sidecar.journal.recovery import Recovery, recover
 from pillion_sidecar.journal.segment_reader import IndicationReader
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pillion_sidecar.stores_runtime import Connect, JournalStores
     from pillion_sidecar.telemetry.metrics import Metrics
 
-    # It imports what only a journal with stores needs.
-
 logger = logging.getLogger("pillion.journal")
 
 #: Fraction of the volume for the journal: a full emptyDir causes an eviction.
@@ -154,7 +152,7 @@ class JournalFolder:
         journal_id, lacks_end = None, False
         if stores is not None:
             slow = self._timers.call_later(SLOW_SECONDS, self.waits.set)
-            journal_id, lacks_end = await stores.claim(files)
+            journal_id, lacks_end = await stores.claim(files, folder)
             slow.cancel()
         try:
             opened = await asyncio.to_thread(
@@ -171,6 +169,7 @@ class JournalFolder:
                 journal_id=journal_id,
                 outcomes=self._history,
                 lacks_end=lacks_end,
+                is_copied=stores is not None,
             )
         except OSError as error:
             raise path_error(str(folder), error) from error

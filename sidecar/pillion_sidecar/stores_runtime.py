@@ -7,13 +7,14 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, WithoutQuorum
-from pillion_sidecar.journal.files import Files, FolderError, JournalError, folder_error
+from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import FencedError, StoreError
@@ -78,7 +79,24 @@ def new_claimant(service: str, *, pod_uid: str | None) -> str:
 
 
 def check_access(policy: StoresPolicy, *, service: str, has_gateways: bool) -> None:
-    """Raises ConfigurationError: the deliverer does not know how to reach gateways."""
+    """Raises ConfigurationError: the deliverer does not know how to reach gateways, or a store is
+    named twice."""
+    stores = [store for group in policy.groups for store in group.members + group.backups]
+    names = _names(stores)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigurationError(
+            [
+                Problem(
+                    reason="Invalid",
+                    message="names a store twice, and each has one copy",
+                    remedy="Name each store once, as a member or as a backup of one group.",
+                    resource=f"IndicationService/{service}",
+                    field="spec.stores.groups",
+                    value=", ".join(twice),
+                )
+            ]
+        )
     if has_gateways:
         return
     raise ConfigurationError(
@@ -156,9 +174,10 @@ class JournalStores:
         self._stall = StallNotice(timers=timers)
         self._session = ""
 
-    async def claim(self, files: Files) -> tuple[bytes, bool]:
+    async def claim(self, files: Files, folder: Path) -> tuple[bytes, bool]:
         """Make the folder the latest copy; wait for the stores that are needed. Return the
         journal's id, and whether the folder lacked the end of what the run before had written.
+        ``folder``: where the files are, for errors.
 
         Raises JournalError.
         """
@@ -178,9 +197,9 @@ class JournalStores:
                 waiting=self._wait,
             )
         except StoreError as error:
-            raise JournalError(f"journal folder: {error}") from error
+            raise JournalError(f"journal folder {str(folder)!r}: {error}") from error
         except OSError as error:
-            raise folder_error("", error) from error
+            raise path_error(str(folder), error) from error
         _tell_claim(session, claimed)
         return bytes.fromhex(session), claimed.lacked
 
@@ -212,13 +231,17 @@ class JournalStores:
         assert self._transport is not None
         claimed, self._claimed = self._claimed, None
         # As it is after its repair.
-        log = await asyncio.to_thread(lambda: StoredCopy(self._session, files).copy.extents)
+        stored = await asyncio.to_thread(StoredCopy, self._session, files)
+        log = stored.copy.extents
+        # That of a segment which is still there has the same.
+        removed = sorted(stored.identities.keys() - {extent.number for extent in log})
         continues = self._policy.without_quorum is WithoutQuorum.CONTINUE
         self._journal = journal
         self._shipper = Shipper(
             epoch=claimed.epoch,
             membership=self._membership,
             log=log,
+            identities=removed,
             answers=claimed.answers,
             transport=self._transport,
             reader=FolderReader(files, worker=worker),

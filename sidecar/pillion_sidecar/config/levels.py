@@ -9,6 +9,7 @@ from pillion_cim.filters import FilterError, without_list
 from pillion_sidecar.config.schema.common import RemovalAction
 from pillion_sidecar.config.schema.destination import WITHHELD_URL, RemovalPolicy
 from pillion_sidecar.config.schema.filter import QueryLanguage
+from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
 #: The first release; also of a deliverer that reports no level.
@@ -18,6 +19,8 @@ FIRST_LEVEL = 1
 LISTS = 3
 #: From here on there is removalPolicy DeadLetter; for an older deliverer it is Discard.
 DEAD_LETTERS = 3
+#: From here on there is acknowledgement Stable; for an older deliverer it is Durable.
+STORES = 3
 #: Fields of ``spec`` added by level and kind. Without one, an older deliverer keeps its own
 #: behavior, or follows ``_INSTEAD``.
 ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
@@ -108,6 +111,9 @@ def without_newer(
     if level < DEAD_LETTERS and spec.get("removalPolicy") == RemovalPolicy.DEAD_LETTER:
         spec = {**spec, "removalPolicy": RemovalPolicy.DISCARD.value}
         left_out.append("removalPolicy DeadLetter")
+    if level < STORES and spec.get("acknowledgement") == Acknowledgement.STABLE:
+        spec = {**spec, "acknowledgement": Acknowledgement.DURABLE.value}
+        left_out.append("acknowledgement Stable")
     if not (left_out or omitted):
         return resource, ()
     return {**resource, "spec": spec}, tuple(left_out)

@@ -18,6 +18,7 @@ from pillion_sidecar.handlers.transport.target import HTTPTarget
 from pillion_sidecar.stores.messages import (
     CONTENT_TYPE,
     MAXIMUM_READ,
+    IdentitiesRequest,
     ReadRequest,
     Request,
     decode_copy,
@@ -76,7 +77,9 @@ class StorePost:
         ).encode("ascii")
 
     def send(self, request: Request, answered: Answered) -> None:
-        exchange = _Exchange(self, answered, reads=isinstance(request, ReadRequest))
+        exchange = _Exchange(
+            self, answered, reads=isinstance(request, ReadRequest | IdentitiesRequest)
+        )
         self._authorizer.ask(partial(self._send, encode_request(request), exchange))
 
     def close(self) -> None:

@@ -134,13 +134,14 @@ def open_journal(
     journal_id: bytes | None = None,
     outcomes: OutcomeStore | None = None,
     lacks_end: bool = False,
+    is_copied: bool = False,
 ) -> tuple["DiskJournal", Recovered]:
     """Recover the folder, whose lock the caller holds. Blocks; may be called in any thread, since
     nothing of the event loop is used before ``attach``.
 
     ``worker`` commits, ``reader`` reads; the caller closes both after the journal. ``journal_id``:
     16 bytes for a new journal, random by default. ``outcomes`` writes the outcomes before each
-    are submitted to ``worker``. ``lacks_end``: see :func:`recover`.
+    are submitted to ``worker``. ``lacks_end``, ``is_copied``: see :func:`recover`.
 
     Raises JournalError: the folder cannot be used as it is. OSError: the next segment cannot be
     prepared.
@@ -151,6 +152,7 @@ def open_journal(
         identities=identities,
         new_journal_id=journal_id or token_bytes(16),
         lacks_end=lacks_end,
+        is_copied=is_copied,
     )
     marks = MarksFile(files, journal_id=recovery.journal_id, oldest=recovery.oldest)
     writer = SegmentWriter(files, marks)

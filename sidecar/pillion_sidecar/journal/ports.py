@@ -357,3 +357,22 @@ class IdentitySink(Protocol):
         ``pending``, ``reason``, ``delivered``: whether any target is pending, was discarded, has
         it, or may have it.
         """
+
+
+class NoIdentities:
+    """An ``IdentitySink`` for a journal that is only read: nobody publishes to it."""
+
+    def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None: ...
+
+    def restore(
+        self,
+        digest: bytes,
+        *,
+        accepted_at: float,
+        expires: float | None,
+        pending: bool,
+        reason: DiscardReason | None,
+        destination: str,
+        delivered: bool = False,
+        repeat: bool = False,
+    ) -> None: ...

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.files import (
     Files,
     ReadableFiles,
@@ -30,7 +29,7 @@ from pillion_sidecar.journal.identities import (
     write_identities,
 )
 from pillion_sidecar.journal.marks import MARKS_NAME, Marks, read_marks
-from pillion_sidecar.journal.ports import IdentitySink, PlainIdentity, Recovered, is_full
+from pillion_sidecar.journal.ports import IdentitySink, Recovered, is_full
 from pillion_sidecar.journal.rebuild import Rebuild
 from pillion_sidecar.journal.records import FRAME, REASONS, Kind, read_frame
 from pillion_sidecar.journal.repair import (
@@ -83,9 +82,16 @@ class Surveyed:
 
 class FolderScan:
     def __init__(
-        self, files: ReadableFiles, *, writable: Files | None, new_journal_id: bytes
+        self,
+        files: ReadableFiles,
+        *,
+        writable: Files | None,
+        new_journal_id: bytes,
+        copied_at: float | None = None,
     ) -> None:
-        """``writable`` are the same files, to repair them; None to change nothing."""
+        """``writable`` are the same files, to repair them; None to change nothing. ``copied_at``:
+        the time, if others have copies of the journal."""
+        self._copied_at = copied_at
         self._files = files
         self._writable = writable
         self._new_journal_id = new_journal_id
@@ -209,10 +215,16 @@ class FolderScan:
         senseless = self.account.add(number, data, layout)
         layout = layout._replace(damaged=tuple(sorted((*layout.damaged, *senseless))))
         self._note(number, data, layout, acknowledged=not written)
+        is_lost = layout.torn and not written
         if self._writable is not None:
-            next_segment = self.next_segment if layout.torn and not written else 0
+            is_noted = is_lost and self._copied_at is None
             size = self._mend(
-                self._writable, number, data, layout, size_on_disk, next_segment=next_segment
+                self._writable,
+                number,
+                data,
+                layout,
+                size_on_disk,
+                next_segment=self.next_segment if is_noted else 0,
             )
         else:
             size = layout.end
@@ -225,6 +237,17 @@ class FolderScan:
                     ranges=sound_ranges(layout),
                 )
             )
+        if self._writable is not None and is_lost and self._copied_at is not None:
+            self._note_apart(self._writable, self._copied_at)
+
+    def _note_apart(self, files: Files, now: float) -> None:
+        """Note a lost end in a segment of its own: a copy may have the end itself."""
+        number = self.next_segment
+        header = Header(number, self.id, max(now, self.account.last_time))
+        with telling(segment_name(number)):
+            size = stand_in(files, header, missing=0, next_segment=number + 1)
+        if size:
+            self.surveyed.append(Surveyed(number=number, size=size, overhead=size, ranges=[]))
 
     def _miss(self, before: int, number: int, data: bytes) -> None:
         missing = number - before - 1
@@ -405,25 +428,6 @@ class Recovery:
     findings: tuple[Finding, ...]
 
 
-class NoIdentities:
-    """An ``IdentitySink`` for a journal that is only read: nobody publishes to it."""
-
-    def restore_all(self, identities: Sequence[PlainIdentity], *, offset: float) -> None: ...
-
-    def restore(
-        self,
-        digest: bytes,
-        *,
-        accepted_at: float,
-        expires: float | None,
-        pending: bool,
-        reason: DiscardReason | None,
-        destination: str,
-        delivered: bool = False,
-        repeat: bool = False,
-    ) -> None: ...
-
-
 def recover(
     files: Files,
     *,
@@ -431,15 +435,22 @@ def recover(
     identities: IdentitySink,
     new_journal_id: bytes,
     lacks_end: bool = False,
+    is_copied: bool = False,
 ) -> Recovery:
     """Repair the folder, whose lock the caller holds, and return its content.
 
     ``new_journal_id``: 16 random bytes, for a new journal. ``lacks_end``: the folder lacks the end
-    of what the run before has written, such as one that is restored from a copy.
+    of what the run before has written, such as one that is restored from a copy. ``is_copied``:
+    others have copies, which may end behind the folder's.
 
     Raises JournalError: a newer version, files of several journals, or a failing disk.
     """
-    opening = FolderScan(files, writable=files, new_journal_id=new_journal_id)
+    opening = FolderScan(
+        files,
+        writable=files,
+        new_journal_id=new_journal_id,
+        copied_at=clock.time() if is_copied else None,
+    )
     opening.check_headers()
     with telling(f"*{PARTIAL_SUFFIX}"):
         remove_partial(files)

@@ -5,7 +5,7 @@ claimed epoch once it has the whole base, like a store.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -16,23 +16,32 @@ from pillion_sidecar.journal.identities import identities_name, identities_numbe
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
+    position_of,
     read_header,
     segment_name,
     segment_numbers,
     segment_of,
 )
 from pillion_sidecar.stores.copies import (
+    NO_EPOCH,
     Copy,
     Cut,
     Epoch,
     FencedError,
     Piece,
+    Removal,
     StoreError,
     common_end,
     end_of,
     next_change,
 )
-from pillion_sidecar.stores.messages import MAXIMUM_READ, ClaimRequest, ReadRequest
+from pillion_sidecar.stores.messages import (
+    MAXIMUM_READ,
+    ClaimRequest,
+    IdentitiesRequest,
+    ReadRequest,
+    decode_identities,
+)
 from pillion_sidecar.stores.quorum import Membership, is_enough, latest, missing
 from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Transport, Unanswered
 from pillion_sidecar.stores.store import StoredCopy
@@ -110,8 +119,10 @@ async def claim_folder(
         or common_end(own.copy.extents, chosen.extents) < own.copy.end
     )
     await asyncio.to_thread(own.claim, epoch)
+    if source != _FOLDER:
+        await _prepare(own, epoch, chosen)
     fetcher = _Fetcher(chosen, answers, transport=transport, timers=timers, waiting=waiting)
-    await _bring(files, own, epoch, chosen, fetcher)
+    await _bring(files, own, epoch, chosen, fetcher, is_other=source != _FOLDER)
     return Claimed(
         epoch=epoch,
         answers=answers,
@@ -120,25 +131,70 @@ async def claim_folder(
     )
 
 
+async def _prepare(own: StoredCopy, epoch: Epoch, chosen: Copy) -> None:
+    """Note where the folder is whole, so that it is cut to there or to nothing."""
+    copy = own.copy
+    if copy.end < copy.through:
+        # A crash has left it of such a cut.
+        await _cut(own, epoch, 0)
+    elif copy.extents and chosen.extents and copy.extents[0].number > chosen.extents[0].number:
+        # The journal notes no removal of its own.
+        await asyncio.to_thread(own.rest)
+
+
+async def _cut(own: StoredCopy, epoch: Epoch, position: int) -> None:
+    if position < own.copy.through:
+        # What a crash leaves of it is no copy to go on from.
+        await asyncio.to_thread(own.label, NO_EPOCH)
+    await asyncio.to_thread(own.cut, epoch, position)
+
+
 async def _bring(
-    files: Files, own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: "_Fetcher"
+    files: Files,
+    own: StoredCopy,
+    epoch: Epoch,
+    chosen: Copy,
+    fetcher: "_Fetcher",
+    *,
+    is_other: bool,
 ) -> None:
-    is_marked = True
-    while (change := next_change(own.copy, epoch, chosen.extents)) is not None:
+    """``is_other``: the folder is not the latest copy."""
+    is_marked, lacks_identities = True, is_other
+    base = end_of(chosen.extents)
+    # What the folder replaces goes at once: it is no store.
+    while (change := next_change(own.copy, epoch, chosen.extents, stable=base)) is not None:
         if is_marked and not (isinstance(change, Piece) and not change.size):
             # They tell of an end that is another now.
             await asyncio.to_thread(_remove_marks, files)
             is_marked = False
         if isinstance(change, Cut):
-            await asyncio.to_thread(own.cut, epoch, change.position)
+            await _cut(own, epoch, change.position)
             continue
-        # Nothing is removed here.
+        if isinstance(change, Removal):
+            await asyncio.to_thread(own.remove, epoch, change)
+            continue
+        # No identities were named.
         assert isinstance(change, Piece)
+        if lacks_identities:
+            # Before the folder can be the latest copy.
+            await _restore_identities(own, epoch, chosen.extents[0].number, fetcher)
+            lacks_identities = False
         data = await fetcher.fetch(change)
         piece = change._replace(size=len(data))
-        await asyncio.to_thread(own.append, epoch, piece, data, base=end_of(chosen.extents))
+        await asyncio.to_thread(own.append, epoch, piece, data, base=base)
     # An empty log has no piece.
     await asyncio.to_thread(own.label, epoch)
+
+
+async def _restore_identities(
+    own: StoredCopy, epoch: Epoch, first: int, fetcher: "_Fetcher"
+) -> None:
+    """Take the files of identities of segments before ``first`` that the folder lacks."""
+
+    async def keep(number: int, data: bytes) -> None:
+        await asyncio.to_thread(own.keep, epoch, number, data, first=0)
+
+    await fetcher.identities(lambda number: number < first and number not in own.identities, keep)
 
 
 def _remove_marks(files: Files) -> None:
@@ -261,6 +317,60 @@ class _Fetcher:
                 self._waiting(sources, problems)
                 await _sleep(self._timers, _wait(found, failures))
 
+    async def identities(
+        self,
+        is_wanted: Callable[[int], bool],
+        keep: Callable[[int, bytes], Awaitable[None]],
+    ) -> None:
+        """Read the files of identities of one store: of that which has most, if it answers."""
+        sources = sorted(self._copies, key=lambda name: -self._copies[name].identities)
+        failures = 0
+        while sources:
+            problems: dict[str, str] = {}
+            waits = 0.0
+            for source in list(sources):
+                found = await self._identities(source, is_wanted, keep)
+                if found is None:
+                    return
+                if isinstance(found, StoreError):
+                    # It keeps none.
+                    sources.remove(source)
+                else:
+                    problems[source] = _problem(found)
+                    waits = max(waits, _wait(found, failures + 1))
+            if problems:
+                failures += 1
+                self._waiting(sources, problems)
+                await _sleep(self._timers, waits)
+
+    async def _identities(
+        self,
+        source: str,
+        is_wanted: Callable[[int], bool],
+        keep: Callable[[int, bytes], Awaitable[None]],
+    ) -> Answer | None:
+        """Return None, or what the store has answered instead."""
+        listed = await _ask(self._transport, source, IdentitiesRequest())
+        if not isinstance(listed, bytes):
+            return listed
+        for number, size in decode_identities(listed):
+            data = b""
+            while is_wanted(number) and len(data) < size:
+                request = ReadRequest(
+                    identities=True,
+                    position=position_of(number, len(data)),
+                    size=min(MAXIMUM_READ, size - len(data)),
+                )
+                answer = await _ask(self._transport, source, request)
+                if not isinstance(answer, bytes):
+                    return answer
+                if not answer:
+                    return Unanswered(reason=f"its identities of segment {number:x} end early")
+                data += answer
+            if data:
+                await keep(number, data)
+        return None
+
     async def _read(self, source: str, piece: Piece) -> Answer:
         """A record may be longer than what a store returns at once."""
         data = b""
@@ -289,7 +399,9 @@ def _has(copy: Copy, piece: Piece) -> bool:
     )
 
 
-async def _ask(transport: Transport, store: str, request: ReadRequest) -> Answer:
+async def _ask(
+    transport: Transport, store: str, request: ReadRequest | IdentitiesRequest
+) -> Answer:
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def take(answer: Answer) -> None:

@@ -311,6 +311,11 @@ class StoredCopy:
         """The copy has the whole base of the epoch, which was claimed."""
         return self._note(replace(self._usable(), written=epoch))
 
+    def rest(self) -> Copy:
+        """Segments before the copy were removed without a note: it is whole only at its end."""
+        copy = self._usable()
+        return self._note(replace(copy, through=max(copy.through, copy.end)))
+
     def cut(self, epoch: Epoch, position: int) -> Copy:
         changed = copies.cut(self._usable(), epoch, position)
         self._shorten(changed)

@@ -138,6 +138,18 @@ def test_no_field_of_the_first_release_is_gone() -> None:
         ),
         (
             "IndicationService",
+            {"stores": {"groups": []}, "acknowledgement": "Stable"},
+            {"acknowledgement": "Durable"},
+            ("spec.stores", "acknowledgement Stable"),
+        ),
+        (
+            "IndicationService",
+            {"acknowledgement": "Delivered"},
+            {"acknowledgement": "Delivered"},
+            (),
+        ),
+        (
+            "IndicationService",
             {"deadLetterRef": {"name": "b"}},
             {},
             ("spec.deadLetterRef",),

@@ -1,23 +1,49 @@
 """A start claims its journal at the stores, and takes from them what its folder lacks (S3.7)."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 
+from pillion_sidecar.config.problems import ConfigurationError
+from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
+from pillion_sidecar.journal.disk import DiskJournal
+from pillion_sidecar.journal.files import JournalError
+from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.marks import MARKS_NAME
-from pillion_sidecar.journal.segments import segment_name
+from pillion_sidecar.journal.ports import NoIdentities
+from pillion_sidecar.journal.recovery import recover
+from pillion_sidecar.journal.segments import position_of, segment_name
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import Epoch, StoreError
-from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, Request
+from pillion_sidecar.stores.messages import (
+    ClaimRequest,
+    IdentitiesRequest,
+    ReadRequest,
+    Request,
+)
 from pillion_sidecar.stores.sessions import perform
 from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Unanswered
-from pillion_sidecar.stores.store import Store, StoredCopy, StoreLimits
+from pillion_sidecar.stores.store import MalformedError, Store, StoredCopy, StoreLimits
+from pillion_sidecar.stores_runtime import JournalStores, check_access
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Disk, RecordingFiles
-from support.stores import FIRST, MEMBERSHIP, NAMES, OTHER, SESSION, RecordingFolders, ShippedLog
+from support.stepped import SteppedWorker
+from support.stores import (
+    FIRST,
+    MEMBERSHIP,
+    NAMES,
+    OTHER,
+    SESSION,
+    RecordingFolders,
+    ShippedLog,
+    identities_file,
+)
 
 SEED = int(os.environ.get("PILLION_KILL_SEED", Random().randrange(1_000_000)))
 LIMITS = StoreLimits(maximum_bytes=64 << 20, maximum_sessions=3)
@@ -32,6 +58,8 @@ class LiveStores:
         self.away: set[str] = set()
         #: Stores that claim, and do not let themselves be read.
         self.unread: set[str] = set()
+        #: Stores that keep no identities.
+        self.forgetful: set[str] = set()
         self.asked: list[tuple[str, Request]] = []
 
     def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:
@@ -39,13 +67,18 @@ class LiveStores:
         asyncio.get_running_loop().call_soon(lambda: answered(self._answer(store, request)))
 
     def _answer(self, store: str, request: Request) -> Answer:
-        is_read = isinstance(request, ReadRequest)
+        is_read = isinstance(request, ReadRequest | IdentitiesRequest)
         if store in self.away or (is_read and store in self.unread):
             return Unanswered(reason=f"{store} is away")
+        if isinstance(request, IdentitiesRequest) and store in self.forgetful:
+            return MalformedError("it takes no such request")
         try:
             return perform(self.stores[store], SESSION, request)
         except StoreError as error:
             return error
+
+    def close(self) -> None:
+        self.away = set(NAMES)
 
     def reads(self) -> set[str]:
         return {store for store, request in self.asked if isinstance(request, ReadRequest)}
@@ -101,6 +134,28 @@ def log_of(*sizes: int, created: float = 1.0) -> ShippedLog:
         for _ in range(3):
             log.write(size)
     return log
+
+
+def since(log: ShippedLog, first: int) -> ShippedLog:
+    """Remove the segments before ``first``."""
+    for number in [one for one in log.segments if one < first]:
+        del log.segments[number]
+    return log
+
+
+def begun_with(log: ShippedLog, created: float) -> ShippedLog:
+    """The log goes on with a segment of another writer."""
+    log.begin(max(log.segments) + 1, created=created)
+    log.write(7)
+    return log
+
+
+def group(name: str, *members: str, backups: tuple[str, ...] = ()) -> StoreGroupMembers:
+    return StoreGroupMembers(
+        name=name,
+        members=tuple(StoreMember(gateway=one) for one in members),
+        backups=tuple(StoreMember(gateway=one) for one in backups),
+    )
 
 
 def files_of(log: ShippedLog) -> dict[str, bytes]:
@@ -220,14 +275,28 @@ async def test_a_store_that_is_claimed_and_cannot_be_read_is_passed_over() -> No
     assert world.content() == files_of(log)
 
 
+@pytest.mark.parametrize(
+    ("log", "old"),
+    [
+        (log_of(10, 20, 3000), log_of(10, 200, created=2.0)),
+        # The copy has removed what the folder has.
+        (since(log_of(10, 20, 3000, 40), 3), log_of(10, 20)),
+        (since(log_of(10, 20, 3000, 40), 3), log_of(10, 200, created=2.0)),
+        # The folder has removed what the copy has, and goes another way from there.
+        (log_of(10, 20, 3000, 40), begun_with(since(log_of(10, 20, 3000), 3), 2.0)),
+        (log_of(10, 20, 3000, 40), since(log_of(10, 20, 3000, 40, 50, created=2.0), 2)),
+    ],
+)
 @pytest.mark.parametrize("is_power_cut", [False, True])
-async def test_a_crash_while_a_folder_is_restored_costs_nothing(is_power_cut: bool) -> None:
-    log, old = log_of(10, 20, 3000), log_of(10, 200, created=2.0)
+async def test_a_crash_while_a_folder_is_restored_costs_nothing(
+    is_power_cut: bool, log: ShippedLog, old: ShippedLog
+) -> None:
     draw = Random(SEED)
     before = {**files_of(old), MARKS_NAME: b"x"}
     world = World(RecordingFiles(before))
     world.has_shipped(log, *NAMES)
     await world.claim()
+    assert world.content() == files_of(log)
     disk = Disk(before)
     for operation in world.files.operations:
         image = (disk.after_power_cut if is_power_cut else disk.after_kill)(operation, draw)
@@ -236,6 +305,179 @@ async def test_a_crash_while_a_folder_is_restored_costs_nothing(is_power_cut: bo
         await again.claim("again")
         assert again.content() == files_of(log), f"seed {SEED}, at {operation}"
         disk.tell(operation)
+
+
+def remembering(world: World, *names: str, numbers: tuple[int, ...] = (1, 2)) -> dict[str, bytes]:
+    """The stores have files of identities; return them."""
+    files = {number: identities_file(number) for number in numbers}
+    for name in names:
+        for number, data in files.items():
+            world.stores.stores[name].keep(SESSION, FIRST, number, data, first=0)
+    return {identities_name(number): data for number, data in files.items()}
+
+
+async def test_what_is_remembered_of_removed_segments_is_restored() -> None:
+    world, log = World(), since(log_of(10, 20, 3000), 3)
+    world.has_shipped(log, *NAMES)
+    world.stores.away = {"a"}
+    remembering(world, "b", numbers=(1,))
+    files = remembering(world, "c")
+    await world.claim()
+    image = world.files.image()
+    assert {name: image.get(name) for name in files} == files
+    # Wherever it crashes, the next start has them.
+    disk = Disk({})
+    for operation in world.files.operations:
+        again = World(RecordingFiles(disk.after_kill(operation, Random(SEED))))
+        again.has_shipped(log, *NAMES)
+        remembering(again, *NAMES)
+        await again.claim("again")
+        image = again.files.image()
+        assert {name: image.get(name) for name in files} == files, f"at {operation}"
+        disk.tell(operation)
+
+
+async def test_a_store_without_identities_delays_no_start() -> None:
+    world, log = World(), since(log_of(10, 20, 3000), 3)
+    world.has_shipped(log, *NAMES)
+    remembering(world, *NAMES)
+    world.stores.forgetful = set(NAMES)
+    await world.claim()
+    assert world.content() == files_of(log)
+    # One that does not answer is waited for.
+    world = World()
+    world.has_shipped(log, *NAMES)
+    files = remembering(world, *NAMES)
+    world.stores.unread = set(NAMES)
+    claiming = asyncio.create_task(world.claim())
+    await world.until(lambda: len(world.waits[-1][1]) > 1)
+    world.stores.unread = set()
+    world.time.advance(RETRY_SECONDS)
+    await claiming
+    assert set(files) <= set(world.files.image())
+
+
+class FollowedJournal:
+    """Stands in for the part of a ``DiskJournal`` that a start needs."""
+
+    def follow(self, follower: object) -> None:
+        pass
+
+
+async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
+    log = since(log_of(10, 20, 3000), 3)
+    files = {identities_name(number): identities_file(number) for number in (1, 2, 3)}
+    world = World(RecordingFiles({**files_of(log), **files}))
+    stores = JournalStores(
+        StoresPolicy(groups=(group("g", *NAMES),)),
+        service="default",
+        session_name=None,
+        connect=lambda *_, **__: world.stores,
+        timers=world.time,
+    )
+    await stores.claim(world.files, Path("journal"))
+    worker = SteppedWorker()
+    await stores.follow(cast(DiskJournal, FollowedJournal()), world.files, worker=worker)
+    while not all(store.copy(SESSION).extents for store in world.stores.stores.values()):
+        worker.drain()
+        await asyncio.sleep(0)
+    stores.close()
+    for store in world.stores.stores.values():
+        # The third segment is there, and has its own.
+        assert [number for number, _ in store.identities(SESSION)] == [1, 2]
+
+
+@pytest.mark.parametrize("size", [1, 300])
+def test_a_repair_writes_nothing_where_a_store_has_other_bytes(size: int) -> None:
+    """A power cut took the end of a write from the folder; a store that was away has it."""
+    torn, ahead = log_of(10, 20), log_of(10, 20)
+    ahead.write(size)
+    store = Store(RecordingFolders(), LIMITS)
+    ahead.ship(store, store.claim(SESSION, FIRST), FIRST)
+    image = files_of(torn)
+    image[segment_name(2)] += bytes(9) + b"torn" * 9
+    files = RecordingFiles(image)
+    for _ in range(2):
+        # The second start follows a crash of the first.
+        recovery = recover(
+            files,
+            clock=FakeTime(),
+            identities=NoIdentities(),
+            new_journal_id=bytes.fromhex(SESSION),
+            is_copied=True,
+        )
+        assert recovery.recovered.damaged
+        assert recovery.next_segment == 4
+    extents = StoredCopy(SESSION, files).copy.extents
+    assert extents[:2] == torn.extents
+    repaired = ShippedLog()
+    repaired.segments = {one.number: files.image()[segment_name(one.number)] for one in extents}
+    epoch = Epoch(2, "new")
+    repaired.ship(store, store.claim(SESSION, epoch), epoch, base=repaired.end)
+    copy = store.copy(SESSION)
+    assert (copy.written, copy.extents) == (epoch, extents)
+    assert store.read(SESSION, position_of(2, 0), 9999) == torn.segments[2]
+
+
+class FailingFiles(RecordingFiles):
+    def names(self) -> list[str]:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+async def test_a_folder_that_cannot_be_read_is_named() -> None:
+    world = World()
+    stores = JournalStores(
+        StoresPolicy(groups=(group("g", "a"),)),
+        service="default",
+        session_name=None,
+        connect=lambda *_, **__: world.stores,
+        timers=world.time,
+    )
+    with pytest.raises(JournalError, match="journal folder '/data/j': Input/output error"):
+        await stores.claim(FailingFiles(), Path("/data/j"))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        (group("g", "a", "b"), group("h", "b")),
+        (group("g", "a", "b", "b"),),
+        (group("g", "a", backups=("b",)), group("h", "b", backups=())),
+    ],
+)
+def test_a_store_that_is_named_twice_is_a_problem_of_its_field(
+    groups: tuple[StoreGroupMembers, ...],
+) -> None:
+    policy = StoresPolicy(groups=groups)
+    with pytest.raises(ConfigurationError) as raised:
+        check_access(policy, service="default", has_gateways=True)
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.value) == ("spec.stores.groups", "b")
+
+
+async def test_a_folder_that_was_cut_to_nothing_is_not_gone_on_from() -> None:
+    """A crash in between leaves its first segments, and what was pending is behind them."""
+    old = begun_with(since(log_of(10, 20, 3000, 40), 3), 2.0)
+    before = {**files_of(old), MARKS_NAME: b"x"}
+    world = World(RecordingFiles(before))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    begin = len(world.files.operations)
+    world.has_shipped(log_of(10, 20, 3000, 40), *NAMES, epoch=Epoch(2, "other"))
+    await world.claim()
+    disk = Disk(before)
+    for operation in world.files.operations[:begin]:
+        disk.tell(operation)
+    behind = log_of(10, 20, 30)
+    for operation in world.files.operations[begin:]:
+        image = disk.after_kill(operation, Random(SEED))
+        disk.tell(operation)
+        again = World(RecordingFiles(image))
+        # The store that was ahead is away now, and these have no more than what is stable.
+        again.has_shipped(behind, *NAMES)
+        await again.claim("again")
+        found = again.content()
+        is_whole = segment_name(1) in found or found == files_of(old)
+        assert is_whole, f"at {operation}"
 
 
 def test_a_session_is_that_of_the_first_file_with_a_header() -> None:
