@@ -61,6 +61,7 @@ def test_a_start_that_waits_misses_all_stores(fake_time: FakeTime) -> None:
         StoresPolicy(groups=(StoreGroupMembers(name="g", members=members),), flight_size=100),
         service="alerts",
         session_name=None,
+        pod_uid=None,
         connect=_not_yet,
         timers=fake_time,
     )

@@ -372,6 +372,7 @@ async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
         StoresPolicy(groups=(group("g", *NAMES),)),
         service="default",
         session_name=None,
+        pod_uid=None,
         connect=lambda *_, **__: world.stores,
         timers=world.time,
     )
@@ -430,6 +431,7 @@ async def test_a_folder_that_cannot_be_read_is_named() -> None:
         StoresPolicy(groups=(group("g", "a"),)),
         service="default",
         session_name=None,
+        pod_uid=None,
         connect=lambda *_, **__: world.stores,
         timers=world.time,
     )
