@@ -37,7 +37,10 @@ async def test_every_problem_is_named(
             await process.publish(*alerts(0, 1))
             await process.logged("delivery-failing", 2)
             assert await run(process, "--destination", "good") == Exit.OK
-            assert capsys.readouterr().out.splitlines()[-1] == "0 problems, 0 warnings, 7 ok"
+            # How much is free of the journal's volume is the machine's affair.
+            _, *found, last = capsys.readouterr().out.splitlines()
+            levels = [one.split()[0] for one in found if " journal: " not in one]
+            assert (levels, last.split(",")[0]) == (["ok"] * 6, "0 problems")
             assert await run(process, "--output", "json") == Exit.FAILED
             document = json.loads(capsys.readouterr().out)
             told = {one["check"]: one["level"] for one in document["findings"]}
