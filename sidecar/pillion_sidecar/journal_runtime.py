@@ -210,7 +210,8 @@ class JournalFolder:
         return None if self._stores is None else self._stores.stable
 
     async def shipped(self, until: float) -> None:
-        """Wait until enough stores have all that the journal has; ``until``: at most."""
+        """Wait until enough stores have all that the journal has, and end the session there if
+        nothing is pending; ``until``: at most."""
         if self._stores is None or self._journal is None:
             return
         done = asyncio.Event()
@@ -220,6 +221,8 @@ class JournalFolder:
         self._stores.stable(done.set)
         await done.wait()
         timer.cancel()
+        if self._clock.monotonic() < until and not self._journal.statistics.live_bytes:
+            await self._stores.release(until)
 
     def acknowledgement(self, service: IndicationService) -> Acknowledgement:
         """Return the default level, as far as it can be given."""

@@ -17,9 +17,10 @@ from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, With
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
-from pillion_sidecar.stores.copies import FencedError, StoreError
+from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.reading import FolderReader
+from pillion_sidecar.stores.releasing import release
 from pillion_sidecar.stores.shipping import NO_ANSWER, MemberStatus, Shipper, Transport
 from pillion_sidecar.stores.store import StoredCopy
 from pillion_sidecar.supervision import PartFailed
@@ -172,6 +173,7 @@ class JournalStores:
         #: The stores that the start waits for, and the problems of all.
         self._awaited: tuple[Sequence[str], Mapping[str, str]] = self._membership.stores, {}
         self._stall = StallNotice(timers=timers)
+        self._epoch = NO_EPOCH
         self._session = ""
 
     async def claim(self, files: Files, folder: Path) -> tuple[bytes, bool]:
@@ -230,6 +232,7 @@ class JournalStores:
         assert self._claimed is not None
         assert self._transport is not None
         claimed, self._claimed = self._claimed, None
+        self._epoch = claimed.epoch
         # As it is after its repair.
         stored = await asyncio.to_thread(StoredCopy, self._session, files)
         log = stored.copy.extents
@@ -298,6 +301,37 @@ class JournalStores:
 
     def _change_stall(self) -> None:
         self._stall.change(lambda: self.stalled)
+    async def release(self, until: float) -> None:
+        """Have the stores forget a session of which nothing is pending, unless its name finds it
+        again; ``until``: at most."""
+        if self._session_name is not None or self._shipper is None or self._transport is None:
+            return
+        self._shipper.close()
+        releasing = asyncio.ensure_future(
+            release(
+                self._epoch,
+                self._membership.stores,
+                transport=self._transport,
+                timers=self._timers,
+            )
+        )
+        late = asyncio.Event()
+        timer = self._timers.call_at(until, late.set)
+        waiting = asyncio.ensure_future(late.wait())
+        try:
+            await asyncio.wait([releasing, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            waiting.cancel()
+            releasing.cancel()
+        # Stores that did not answer give it up once it was idle for long.
+        is_told = releasing.done() and releasing.exception() is None
+        logger.info(
+            "nothing of session %s of the journal is pending, and its stores forget it%s",
+            self._session,
+            "" if is_told and not releasing.result() else ", but not all of them were asked",
+            extra={"event": "session-released", "session": self._session},
+        )
 
     def _fenced(self, error: FencedError) -> None:
         # In a turn of its own: here it would end a connection alone.

@@ -504,6 +504,13 @@ EVENTS: tuple[Event, ...] = (
         ("session", "epoch", "stores", "restored"),
     ),
     Event(
+        "session-released",
+        "INFO",
+        "A run has ended with nothing pending, and has had the stores of its journal forget its "
+        "copies. The text says whether all stores were asked.",
+        ("session",),
+    ),
+    Event(
         "stores-awaited",
         "WARNING",
         "A start waits for these stores of the journal; intake answers 503 until enough have "
