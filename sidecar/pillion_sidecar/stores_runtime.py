@@ -301,6 +301,7 @@ class JournalStores:
 
     def _change_stall(self) -> None:
         self._stall.change(lambda: self.stalled)
+
     async def release(self, until: float) -> None:
         """Have the stores forget a session of which nothing is pending, unless its name finds it
         again; ``until``: at most."""
