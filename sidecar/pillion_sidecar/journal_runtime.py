@@ -289,8 +289,10 @@ class JournalFolder:
         """The stores of the journal itself; None without any."""
         return self._stores
 
-    def tell(self, metrics: "Metrics") -> None:
-        """Let the metrics read from what is open."""
+    def begun(self, metrics: "Metrics") -> None:
+        """The journal is attached: let the metrics read from what is open."""
+        if self._stores is not None:
+            self._stores.begun()
         metrics.watch(journal=self._journal, stores=self.stores, written_stores=self.written_stores)
 
     def warn_of_change(self, service: IndicationService) -> None:

@@ -22,7 +22,7 @@ from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.reading import FolderReader
 from pillion_sidecar.stores.releasing import release
 from pillion_sidecar.stores.shipping import NO_ANSWER, MemberStatus, Shipper, Transport
-from pillion_sidecar.stores.store import StoredCopy
+from pillion_sidecar.stores.store import EPOCHS_NAME, StoredCopy, note_whole
 from pillion_sidecar.supervision import PartFailed
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ class JournalStores:
         self._transport: ClosableTransport | None = None
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
+        #: Set if the folder lacked something.
+        self._note_whole: Callable[[], None] | None = None
         self._claimed: Claimed | None = None
         #: The stores that the start waits for, and the problems of all.
         self._awaited: tuple[Sequence[str], Mapping[str, str]] = self._membership.stores, {}
@@ -240,6 +242,9 @@ class JournalStores:
         removed = sorted(stored.identities.keys() - {extent.number for extent in log})
         continues = self._policy.without_quorum is WithoutQuorum.CONTINUE
         self._journal = journal
+        if claimed.lacked:
+            work = partial(note_whole, files, self._session)
+            self._note_whole = partial(worker.submit, work, _do_nothing, _tell_unnoted)
         self._shipper = Shipper(
             epoch=claimed.epoch,
             membership=self._membership,
@@ -255,6 +260,15 @@ class JournalStores:
         )
         journal.follow(self._shipper)
         self._shipper.start()
+
+    def begun(self) -> None:
+        """The journal is attached: once its first segment is on disk, the folder lacks nothing that
+        others know."""
+        note, self._note_whole = self._note_whole, None
+        if note is not None and self._journal is not None:
+            # The header of a segment alone has no barrier.
+            self._journal.commit()
+            self._journal.barrier(note)
 
     def stable(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that the journal has taken is in enough stores."""
@@ -349,6 +363,19 @@ class JournalStores:
 
 def _reasons(missed: Iterable[str], problems: Mapping[str, str]) -> str:
     return "; ".join(f"{name} ({problems.get(name, NO_ANSWER)})" for name in missed)
+
+
+def _do_nothing(_: None) -> None:
+    """The next start goes on with the folder's counters."""
+
+
+def _tell_unnoted(error: OSError) -> None:
+    logger.warning(
+        "%s of the journal cannot be written: %s; the next start begins new sequence contexts",
+        EPOCHS_NAME,
+        error.strerror or error,
+        extra={"event": "contexts-not-noted"},
+    )
 
 
 def _fail(session: str, error: FencedError) -> NoReturn:

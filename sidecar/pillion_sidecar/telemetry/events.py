@@ -497,6 +497,12 @@ EVENTS: tuple[Event, ...] = (
         ("seconds",),
     ),
     Event(
+        "contexts-not-noted",
+        "WARNING",
+        "A start has begun new sequence contexts, since the folder of its journal lacked "
+        "something, and cannot note it on the disk. The next start begins new ones again.",
+    ),
+    Event(
         "session-claimed",
         "INFO",
         "A start has claimed the journal at its stores, and its folder has the latest copy. "

@@ -89,6 +89,10 @@ async def test_what_was_stable_arrives_although_the_folder_is_gone(world: World)
         await world.listener.delivered(500)
         (claimed,) = made.events("session-claimed")
         assert (claimed["session"], claimed["restored"]) == (SESSION, True)
+    async with world.sidecar("--session", "one") as made:
+        await made.logged("session-claimed")
+        (claimed,) = made.events("session-claimed")
+        assert not claimed["restored"], "the folder has new contexts since"
     assert sorted(map(int, world.listener.identifiers)) == list(range(500))
 
 
