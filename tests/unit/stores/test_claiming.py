@@ -543,7 +543,7 @@ def written_before() -> tuple[ShippedLog, str]:
         deliverer.run()
     deliverer.journal.close()
     image = files.image()
-    log = ShippedLog(segments={one: image[segment_name(one)] for one in segment_numbers(image)})
+    log = ShippedLog(segments={one: image[segment_name(one)] for one in segment_numbers(list(image))})
     return log, context(deliverer)
 
 
