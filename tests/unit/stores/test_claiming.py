@@ -543,7 +543,8 @@ def written_before() -> tuple[ShippedLog, str]:
         deliverer.run()
     deliverer.journal.close()
     image = files.image()
-    log = ShippedLog(segments={one: image[segment_name(one)] for one in segment_numbers(list(image))})
+    numbers = segment_numbers(list(image))
+    log = ShippedLog(segments={one: image[segment_name(one)] for one in numbers})
     return log, context(deliverer)
 
 
