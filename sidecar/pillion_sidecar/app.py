@@ -548,7 +548,7 @@ class Deliverer:
                 failed=partial(fail, self._settings.journal),
             )
         )
-        self._folder.tell(self._metrics)
+        self._folder.begun(self._metrics)
         self._groups.resume()
         self._work.receipts.resume(
             self._callbacks, prefixes=lambda: self._context.callbacks, render=callback_body

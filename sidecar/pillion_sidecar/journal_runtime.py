@@ -210,7 +210,8 @@ class JournalFolder:
         return None if self._stores is None else self._stores.stable
 
     async def shipped(self, until: float) -> None:
-        """Wait until enough stores have all that the journal has; ``until``: at most."""
+        """Wait until enough stores have all that the journal has, and end the session there if
+        nothing is pending; ``until``: at most."""
         if self._stores is None or self._journal is None:
             return
         done = asyncio.Event()
@@ -220,6 +221,8 @@ class JournalFolder:
         self._stores.stable(done.set)
         await done.wait()
         timer.cancel()
+        if self._clock.monotonic() < until and not self._journal.statistics.live_bytes:
+            await self._stores.release(until)
 
     def acknowledgement(self, service: IndicationService) -> Acknowledgement:
         """Return the default level, as far as it can be given."""
@@ -286,8 +289,10 @@ class JournalFolder:
         """The stores of the journal itself; None without any."""
         return self._stores
 
-    def tell(self, metrics: "Metrics") -> None:
-        """Let the metrics read from what is open."""
+    def begun(self, metrics: "Metrics") -> None:
+        """The journal is attached: let the metrics read from what is open."""
+        if self._stores is not None:
+            self._stores.begun()
         metrics.watch(journal=self._journal, stores=self.stores, written_stores=self.written_stores)
 
     def warn_of_change(self, service: IndicationService) -> None:

@@ -17,11 +17,12 @@ from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, With
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
-from pillion_sidecar.stores.copies import FencedError, StoreError
+from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.reading import FolderReader
+from pillion_sidecar.stores.releasing import release
 from pillion_sidecar.stores.shipping import NO_ANSWER, MemberStatus, Shipper, Transport
-from pillion_sidecar.stores.store import StoredCopy
+from pillion_sidecar.stores.store import EPOCHS_NAME, StoredCopy, note_whole
 from pillion_sidecar.supervision import PartFailed
 
 if TYPE_CHECKING:
@@ -168,10 +169,13 @@ class JournalStores:
         self._transport: ClosableTransport | None = None
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
+        #: Set if the folder lacked something.
+        self._note_whole: Callable[[], None] | None = None
         self._claimed: Claimed | None = None
         #: The stores that the start waits for, and the problems of all.
         self._awaited: tuple[Sequence[str], Mapping[str, str]] = self._membership.stores, {}
         self._stall = StallNotice(timers=timers)
+        self._epoch = NO_EPOCH
         self._session = ""
 
     async def claim(self, files: Files, folder: Path) -> tuple[bytes, bool]:
@@ -230,6 +234,7 @@ class JournalStores:
         assert self._claimed is not None
         assert self._transport is not None
         claimed, self._claimed = self._claimed, None
+        self._epoch = claimed.epoch
         # As it is after its repair.
         stored = await asyncio.to_thread(StoredCopy, self._session, files)
         log = stored.copy.extents
@@ -237,6 +242,9 @@ class JournalStores:
         removed = sorted(stored.identities.keys() - {extent.number for extent in log})
         continues = self._policy.without_quorum is WithoutQuorum.CONTINUE
         self._journal = journal
+        if claimed.lacked:
+            work = partial(note_whole, files, self._session)
+            self._note_whole = partial(worker.submit, work, _do_nothing, _tell_unnoted)
         self._shipper = Shipper(
             epoch=claimed.epoch,
             membership=self._membership,
@@ -252,6 +260,15 @@ class JournalStores:
         )
         journal.follow(self._shipper)
         self._shipper.start()
+
+    def begun(self) -> None:
+        """The journal is attached: once its first segment is on disk, the folder lacks nothing that
+        others know."""
+        note, self._note_whole = self._note_whole, None
+        if note is not None and self._journal is not None:
+            # The header of a segment alone has no barrier.
+            self._journal.commit()
+            self._journal.barrier(note)
 
     def stable(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that the journal has taken is in enough stores."""
@@ -299,6 +316,38 @@ class JournalStores:
     def _change_stall(self) -> None:
         self._stall.change(lambda: self.stalled)
 
+    async def release(self, until: float) -> None:
+        """Have the stores forget a session of which nothing is pending, unless its name finds it
+        again; ``until``: at most."""
+        if self._session_name is not None or self._shipper is None or self._transport is None:
+            return
+        self._shipper.close()
+        releasing = asyncio.ensure_future(
+            release(
+                self._epoch,
+                self._membership.stores,
+                transport=self._transport,
+                timers=self._timers,
+            )
+        )
+        late = asyncio.Event()
+        timer = self._timers.call_at(until, late.set)
+        waiting = asyncio.ensure_future(late.wait())
+        try:
+            await asyncio.wait([releasing, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            waiting.cancel()
+            releasing.cancel()
+        # Stores that did not answer give it up once it was idle for long.
+        is_told = releasing.done() and releasing.exception() is None
+        logger.info(
+            "nothing of session %s of the journal is pending, and its stores forget it%s",
+            self._session,
+            "" if is_told and not releasing.result() else ", but not all of them were asked",
+            extra={"event": "session-released", "session": self._session},
+        )
+
     def _fenced(self, error: FencedError) -> None:
         # In a turn of its own: here it would end a connection alone.
         asyncio.get_running_loop().call_soon(partial(_fail, self._session, error))
@@ -314,6 +363,19 @@ class JournalStores:
 
 def _reasons(missed: Iterable[str], problems: Mapping[str, str]) -> str:
     return "; ".join(f"{name} ({problems.get(name, NO_ANSWER)})" for name in missed)
+
+
+def _do_nothing(_: None) -> None:
+    """The next start goes on with the folder's counters."""
+
+
+def _tell_unnoted(error: OSError) -> None:
+    logger.warning(
+        "%s of the journal cannot be written: %s; the next start begins new sequence contexts",
+        EPOCHS_NAME,
+        error.strerror or error,
+        extra={"event": "contexts-not-noted"},
+    )
 
 
 def _fail(session: str, error: FencedError) -> NoReturn:

@@ -26,8 +26,10 @@ class OnDisk(Deliverer):
         settings: JournalSettings = SMALL,
         time: FakeTime | None = None,
         history: History | None = None,
+        lacks_end: bool = False,
     ) -> None:
         self.files, self.settings, self.history = files, settings, history
+        self.lacks_end = lacks_end
         super().__init__(time=time, history=history)
         self._attached = False
 
@@ -46,6 +48,7 @@ class OnDisk(Deliverer):
             identities=self.memory,
             journal_id=bytes(range(16)),
             outcomes=self.history,
+            lacks_end=self.lacks_end,
         )
         self.service.open(self.journal, self.recovered)
 

@@ -66,8 +66,9 @@ class Claimed:
     answers: Mapping[str, Copy]
     #: The store whose copy the folder was brought to; None: the folder was the latest copy.
     source: str | None
-    #: Whether the folder lacked a part of what the writer before had. Listeners and others may know
-    #: numbers that no copy has, so every counter goes on under a new epoch.
+    #: Whether the folder lacked a part of what the writer before had, and has had no counters
+    #: beyond that since. Listeners and others may know numbers that no copy has, so every counter
+    #: goes on under a new epoch.
     lacked: bool
 
 
@@ -114,10 +115,15 @@ async def claim_folder(
     epoch, answers = await claimer.run()
     source = latest({_FOLDER: own.copy, **answers})
     chosen = own.copy if source == _FOLDER else answers[source]
-    lacked = source != _FOLDER and (
-        own.copy.written != chosen.written
-        or common_end(own.copy.extents, chosen.extents) < own.copy.end
+    lacked = own.lacks_end or (
+        source != _FOLDER
+        and (
+            own.copy.written != chosen.written
+            or common_end(own.copy.extents, chosen.extents) < own.copy.end
+        )
     )
+    # Before anything of it is changed: after a crash the folder may be the latest copy.
+    own.lacks_end = lacked
     await asyncio.to_thread(own.claim, epoch)
     if source != _FOLDER:
         await _prepare(own, epoch, chosen)

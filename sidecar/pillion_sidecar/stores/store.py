@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+from msgspec import structs
 
 from pillion_sidecar.journal.files import Files, SystemFiles
 from pillion_sidecar.journal.identities import identities_name, identities_numbers
@@ -142,6 +143,8 @@ class _Epochs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     runs: tuple[tuple[int, int], ...] = ()
     #: Whether the last of them is not whole yet.
     is_renewing: bool = False
+    #: See :class:`StoredCopy`. The first versions omit and ignore it.
+    lacks_end: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -279,6 +282,7 @@ class StoredCopy:
 
     __slots__ = (
         "_copy", "_epochs", "_files", "_is_broken", "_is_clean", "_session", "identities",
+        "lacks_end",
     )  # fmt: skip
 
     def __init__(self, session: str, files: Files) -> None:
@@ -288,6 +292,9 @@ class StoredCopy:
         #: What is on disk beside the segments.
         self._epochs = _load_epochs(files, session)
         self._copy = _load(files, session, self._epochs)
+        #: For a writer's own folder: it lacked a part of what the writer before had, and has no
+        #: counters beyond that yet. Noted with the next change; see :func:`note_whole`.
+        self.lacks_end = self._epochs.lacks_end
         #: Bytes of the files of identities, by the number of their segment.
         self.identities = {
             one: files.size(identities_name(one)) for one in identities_numbers(files.names())
@@ -401,15 +408,18 @@ class StoredCopy:
 
     def _note(self, copy: Copy) -> Copy:
         """Keep the epochs on disk."""
-        self._write_epochs(_epochs_of(copy))
+        self._write_epochs(self._epochs_of(copy))
         self._copy = copy
         return copy
 
     def _note_run(self, changed: Copy) -> None:
         """Note where another run of segments begins, before there is any of it."""
-        epochs = _epochs_of(replace(changed, written=self._copy.written))
+        epochs = self._epochs_of(replace(changed, written=self._copy.written))
         if epochs.runs != self._epochs.runs:
             self._write_epochs(epochs)
+
+    def _epochs_of(self, copy: Copy) -> _Epochs:
+        return structs.replace(_epochs_of(copy), lacks_end=self.lacks_end)
 
     def _write_epochs(self, epochs: _Epochs) -> None:
         if epochs != self._epochs:
@@ -463,6 +473,12 @@ def _size(files: Files) -> int:
 def read_promised(files: Files, session: str) -> Epoch:
     """Return the last claim of a session."""
     return Epoch(*_load_epochs(files, session).promised)
+
+
+def note_whole(files: Files, session: str) -> None:
+    """Note that the folder's counters are beyond all that were used."""
+    epochs = _load_epochs(files, session)
+    write_whole(files, EPOCHS_NAME, _encode(structs.replace(epochs, lacks_end=False)))
 
 
 def _epochs_of(copy: Copy) -> _Epochs:

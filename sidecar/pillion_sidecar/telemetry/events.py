@@ -497,11 +497,24 @@ EVENTS: tuple[Event, ...] = (
         ("seconds",),
     ),
     Event(
+        "contexts-not-noted",
+        "WARNING",
+        "A start has begun new sequence contexts, since the folder of its journal lacked "
+        "something, and cannot note it on the disk. The next start begins new ones again.",
+    ),
+    Event(
         "session-claimed",
         "INFO",
         "A start has claimed the journal at its stores, and its folder has the latest copy. "
         "`restored`: the folder lacked something, so sequence contexts begin again.",
         ("session", "epoch", "stores", "restored"),
+    ),
+    Event(
+        "session-released",
+        "INFO",
+        "A run has ended with nothing pending, and has had the stores of its journal forget its "
+        "copies. The text says whether all stores were asked.",
+        ("session",),
     ),
     Event(
         "stores-awaited",

@@ -89,6 +89,10 @@ async def test_what_was_stable_arrives_although_the_folder_is_gone(world: World)
         await world.listener.delivered(500)
         (claimed,) = made.events("session-claimed")
         assert (claimed["session"], claimed["restored"]) == (SESSION, True)
+    async with world.sidecar("--session", "one") as made:
+        await made.logged("session-claimed")
+        (claimed,) = made.events("session-claimed")
+        assert not claimed["restored"], "the folder has new contexts since"
     assert sorted(map(int, world.listener.identifiers)) == list(range(500))
 
 
@@ -113,6 +117,32 @@ async def test_a_stop_waits_until_the_stores_know_what_is_delivered(world: World
     async with world.sidecar("--session", "one") as made:
         await made.publish(*alerts(50, 1), query="ack=delivered&timeout=60")
     assert sorted(map(int, world.listener.identifiers)) == list(range(51))
+
+
+@pytest.mark.parametrize(
+    ("options", "is_down", "is_kept"),
+    [((), False, False), ((), True, True), (("--session", "one"), False, True)],
+)
+async def test_a_stop_that_leaves_nothing_pending_ends_the_session(
+    world: World, options: tuple[str, ...], is_down: bool, is_kept: bool
+) -> None:
+    if is_down:
+        world.listener.behave(status=503)
+    async with world.sidecar(*options, grace=5) as made:
+        await made.publish(*alerts(0, 50), query="ack=stable&timeout=60")
+        if not is_down:
+            await world.listener.delivered(50)
+        made.process.terminate()
+        await made.ended()
+        assert bool(made.events("session-released")) is not is_kept
+    for at in range(3):
+        assert any((world.folder / f"store-{at}").rglob("*.segment")) is is_kept
+    # It goes on from its folder.
+    world.listener.behave()
+    async with world.sidecar(*options) as made:
+        await made.publish(*alerts(50, 1), query="ack=stable&timeout=60")
+        await world.listener.until(lambda: "50" in world.listener.identifiers)
+    assert set(map(int, world.listener.identifiers)) == set(range(51))
 
 
 async def test_numbers_that_no_copy_has_are_not_used_again(world: World) -> None:

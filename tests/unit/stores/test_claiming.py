@@ -18,7 +18,7 @@ from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import NoIdentities
 from pillion_sidecar.journal.recovery import recover
-from pillion_sidecar.journal.segments import position_of, segment_name
+from pillion_sidecar.journal.segments import position_of, segment_name, segment_numbers
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import Epoch, StoreError
 from pillion_sidecar.stores.messages import (
@@ -29,10 +29,18 @@ from pillion_sidecar.stores.messages import (
 )
 from pillion_sidecar.stores.sessions import perform
 from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Unanswered
-from pillion_sidecar.stores.store import MalformedError, Store, StoredCopy, StoreLimits
+from pillion_sidecar.stores.store import (
+    EPOCHS_NAME,
+    MalformedError,
+    Store,
+    StoredCopy,
+    StoreLimits,
+)
 from pillion_sidecar.stores_runtime import JournalStores, check_access
 from pillion_sidecar.testing import FakeTime
-from support.crashing_files import Disk, RecordingFiles
+from support.crashing_files import Disk, Operation, RecordingFiles
+from support.delivery import destination
+from support.on_disk import OnDisk
 from support.stepped import SteppedWorker
 from support.stores import (
     FIRST,
@@ -364,11 +372,8 @@ class FollowedJournal:
         pass
 
 
-async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
-    log = since(log_of(10, 20, 3000), 3)
-    files = {identities_name(number): identities_file(number) for number in (1, 2, 3)}
-    world = World(RecordingFiles({**files_of(log), **files}))
-    stores = JournalStores(
+def stores_of(world: World) -> JournalStores:
+    return JournalStores(
         StoresPolicy(groups=(group("g", *NAMES),)),
         service="default",
         session_name=None,
@@ -376,6 +381,13 @@ async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
         connect=lambda *_, **__: world.stores,
         timers=world.time,
     )
+
+
+async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
+    log = since(log_of(10, 20, 3000), 3)
+    files = {identities_name(number): identities_file(number) for number in (1, 2, 3)}
+    world = World(RecordingFiles({**files_of(log), **files}))
+    stores = stores_of(world)
     await stores.claim(world.files, Path("journal"))
     worker = SteppedWorker()
     await stores.follow(cast(DiskJournal, FollowedJournal()), world.files, worker=worker)
@@ -487,3 +499,123 @@ def test_a_session_is_that_of_the_first_file_with_a_header() -> None:
     log = ShippedLog(session=OTHER)
     log.begin(1, created=1.0)
     assert session_of(RecordingFiles({segment_name(0): b"torn", **files_of(log)})) == OTHER
+
+
+class Shipping(OnDisk):
+    """A deliverer whose journal has stores."""
+
+    stores: JournalStores
+
+    def applied(self) -> None:
+        super().applied()
+        self.stores.begun()
+        # The thread that reads is ahead of the one that commits.
+        self.workers[1].drain()
+
+
+async def begin(world: World) -> OnDisk:
+    """Start on the world's folder as a deliverer does, up to its first segment."""
+    stores = stores_of(world)
+    _, lacks_end = await stores.claim(world.files, Path("journal"))
+    deliverer = Shipping(world.files, lacks_end=lacks_end)
+    deliverer.stores = stores
+    await stores.follow(deliverer.journal, world.files, worker=deliverer.workers[1])
+    deliverer.apply([destination("ops")])
+    stores.close()
+    return deliverer
+
+
+def context(deliverer: OnDisk) -> str:
+    return deliverer.queue("ops").sequence.context
+
+
+def copied(log: ShippedLog) -> ShippedLog:
+    return ShippedLog(segments=dict(log.segments))
+
+
+def written_before() -> tuple[ShippedLog, str]:
+    """Return the log of a deliverer that is gone, and the context that its listener knows."""
+    files = RecordingFiles()
+    deliverer = OnDisk(files)
+    deliverer.apply([destination("ops")])
+    for identifier in "abc":
+        assert deliverer.give(identifier) is None
+        deliverer.run()
+    deliverer.journal.close()
+    image = files.image()
+    numbers = segment_numbers(list(image))
+    log = ShippedLog(segments={one: image[segment_name(one)] for one in numbers})
+    return log, context(deliverer)
+
+
+@pytest.mark.parametrize("is_power_cut", [False, True])
+@pytest.mark.parametrize("has_folder", [False, True])
+async def test_a_crash_before_new_contexts_are_on_disk_leaves_no_old_ones(
+    is_power_cut: bool, has_folder: bool
+) -> None:
+    """The folder is the latest copy then, and listeners know numbers that no copy has."""
+    draw = Random(SEED)
+    log, known = written_before()
+    before: dict[str, bytes] = {}
+    if has_folder:
+        # It has the same label, and goes another way.
+        folder = RecordingFiles(files_of(begun_with(copied(log), 2.0)))
+        await asyncio.to_thread(StoredCopy(SESSION, folder).label, FIRST)
+        before = folder.image()
+        log.begin(2, created=1.0)
+        log.write(300)
+    world = World(RecordingFiles(before))
+    world.has_shipped(log, *NAMES)
+    assert context(await begin(world)) != known
+    disk = Disk(before)
+    for operation in world.files.operations:
+        image = (disk.after_power_cut if is_power_cut else disk.after_kill)(operation, draw)
+        again = World(RecordingFiles(image))
+        again.has_shipped(log, *NAMES)
+        assert context(await begin(again)) != known, f"seed {SEED}, at {operation}"
+        disk.tell(operation)
+
+
+async def test_a_start_on_a_folder_that_lacks_nothing_keeps_its_contexts() -> None:
+    log, known = written_before()
+    world = World()
+    world.has_shipped(log, *NAMES)
+    restored = await begin(world)
+    restored.journal.close()
+    for _ in range(2):
+        again = World(RecordingFiles(world.files.image()))
+        again.has_shipped(log, *NAMES)
+        assert context(await begin(again)) == context(restored)
+        world = again
+    own = World(RecordingFiles(files_of(log)))
+    assert context(await begin(own)) == known
+
+
+async def test_a_disk_that_takes_no_note_costs_new_contexts_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(operation: Operation) -> OSError | None:
+        is_note = operation.name == f"{EPOCHS_NAME}.tmp" and segment_name(2) in files.names()
+        return OSError(errno.ENOSPC, "No space left on device") if is_note else None
+
+    log, _ = written_before()
+    files = RecordingFiles(failing=fail)
+    world = World(files)
+    world.has_shipped(log, *NAMES)
+    restored = await begin(world)
+    (record,) = (one for one in caplog.records if one.name == "pillion.stores")
+    assert record.getMessage().startswith("epochs.json of the journal cannot be written: No space")
+    restored.journal.close()
+    again = World(RecordingFiles(files.image()))
+    again.has_shipped(log, *NAMES)
+    assert context(await begin(again)) != context(restored)
+
+
+async def test_a_folder_of_an_earlier_version_lacks_nothing() -> None:
+    log, known = written_before()
+    epochs = b'{"promised":[1,"x"],"written":[1,"x"]}'
+    world = World(RecordingFiles({**files_of(log), EPOCHS_NAME: epochs}))
+    world.has_shipped(log, *NAMES)
+    assert context(await begin(world)) == known
+    # That version finds what it knows: a folder that lacks nothing has no note.
+    assert b"lacks" not in world.files.image()[EPOCHS_NAME]
