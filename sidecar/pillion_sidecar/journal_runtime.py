@@ -73,7 +73,8 @@ class JournalFolder:
     ) -> None:
         """``history`` gets files in the folder once it is opened."""
         self._folder = settings.journal
-        self._session_name, self._has_gateways = settings.session, settings.gateway is not None
+        self._session_name = settings.session
+        self._gateway = None if settings.gateway is None else settings.gateway.url
         self._pod_uid = settings.pod_uid
         self._clock = clock
         self._timers = timers
@@ -194,7 +195,7 @@ class JournalFolder:
         # Late: a journal without stores has no use for it.
         from pillion_sidecar.stores_runtime import JournalStores, check_access
 
-        check_access(service.stores, service=service.name, has_gateways=self._has_gateways)
+        check_access(service.stores, service=service.name, gateway=self._gateway)
         return JournalStores(
             service.stores,
             service=service.name,

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pillion.stores")
 
+#: Stands for the name of a gateway in ``--gateway``.
+SERVICE_IN_URL = "{service}"
 #: Seconds in which a store answers.
 ANSWER_SECONDS = 10.0
 #: Seconds until missed stores are told of: a store that is restarted is back before.
@@ -79,9 +81,9 @@ def new_claimant(service: str, *, pod_uid: str | None) -> str:
     return process if pod_uid is None else f"{pod_uid}/{service}/{process}"
 
 
-def check_access(policy: StoresPolicy, *, service: str, has_gateways: bool) -> None:
-    """Raises ConfigurationError: the deliverer does not know how to reach gateways, or a store is
-    named twice."""
+def check_access(policy: StoresPolicy, *, service: str, gateway: str | None) -> None:
+    """``gateway``: the URL of gateways. Raises ConfigurationError: the deliverer does not know how
+    to reach each store, or one is named twice."""
     stores = [store for group in policy.groups for store in group.members + group.backups]
     names = _names(stores)
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -98,14 +100,20 @@ def check_access(policy: StoresPolicy, *, service: str, has_gateways: bool) -> N
                 )
             ]
         )
-    if has_gateways:
+    if gateway is None:
+        message = "needs gateways, and this deliverer was not told how to reach any"
+    elif len(names) > 1 and SERVICE_IN_URL not in gateway:
+        # One gateway would count as all of them.
+        message = f"names {len(names)} stores, and --gateway {gateway} leads to one gateway"
+    else:
         return
     raise ConfigurationError(
         [
             Problem(
                 reason="Invalid",
-                message="needs gateways, and this deliverer was not told how to reach any",
-                remedy="Start it with --gateway URL, or remove stores.",
+                message=message,
+                remedy=f"Start it with --gateway URL, where {SERVICE_IN_URL} in the URL stands for"
+                " the name of a store, or remove stores.",
                 resource=f"IndicationService/{service}",
                 field="spec.stores",
                 value=", ".join(group.name for group in policy.groups),

@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ack",
         ("accepted", "durable", "stable", "delivered"),
         "level that a request must reach before it is answered; durable needs a deliverer with"
-        " durability Disk; stable is refused, because no deliverer has it yet",
+        " durability Disk, stable one whose service names stores",
         "accepted",
     )
     options.value(

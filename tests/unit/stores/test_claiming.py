@@ -464,9 +464,25 @@ def test_a_store_that_is_named_twice_is_a_problem_of_its_field(
 ) -> None:
     policy = StoresPolicy(groups=groups)
     with pytest.raises(ConfigurationError) as raised:
-        check_access(policy, service="default", has_gateways=True)
+        check_access(policy, service="default", gateway="http://{service}:1")
     (problem,) = raised.value.problems
     assert (problem.field, problem.value) == ("spec.stores.groups", "b")
+
+
+@pytest.mark.parametrize(
+    ("gateway", "says"),
+    [
+        (None, "needs gateways, and this deliverer was not told how to reach any"),
+        ("http://gate:1", "names 2 stores, and --gateway http://gate:1 leads to one gateway"),
+    ],
+)
+def test_one_gateway_is_not_taken_for_several_stores(gateway: str | None, says: str) -> None:
+    policy = StoresPolicy(groups=(group("g", "a", "b"),))
+    with pytest.raises(ConfigurationError) as raised:
+        check_access(policy, service="default", gateway=gateway)
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.message) == ("spec.stores", says)
+    check_access(StoresPolicy(groups=(group("g", "a"),)), service="one", gateway="http://gate:1")
 
 
 async def test_a_folder_that_was_cut_to_nothing_is_not_gone_on_from() -> None:
