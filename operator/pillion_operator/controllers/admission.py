@@ -24,8 +24,7 @@ from pillion_operator.evaluation.references import (
     service_of,
 )
 from pillion_operator.evaluation.relaying import gateways_named
-from pillion_operator.evaluation.service import missing
-from pillion_operator.evaluation.verdict import refused
+from pillion_operator.evaluation.verdict import missing, refused
 from pillion_operator.injection.selectors import covers
 from pillion_operator.injection.webhook import Opinion
 from pillion_operator.status.retry import retry_condition

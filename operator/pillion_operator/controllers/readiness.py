@@ -23,8 +23,7 @@ from pillion_operator.evaluation.references import (
 )
 from pillion_operator.evaluation.relaying import relays
 from pillion_operator.evaluation.replaying import is_under_way
-from pillion_operator.evaluation.service import missing
-from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
+from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, missing, refused, together
 from pillion_operator.names import configuration_secret
 from pillion_operator.polling.reports import Answer, DelivererReport
 from pillion_operator.status.conditions import Condition

@@ -12,8 +12,7 @@ from pillion_operator.controllers.readiness import accepted_condition
 from pillion_operator.evaluation.namespace import TTL
 from pillion_operator.evaluation.references import REPLAY, SERVICE, is_gateway, named_by, service_of
 from pillion_operator.evaluation.replaying import carried_at, is_finished
-from pillion_operator.evaluation.service import missing
-from pillion_operator.evaluation.verdict import Verdict, refused, together
+from pillion_operator.evaluation.verdict import Verdict, missing, refused, together
 from pillion_operator.names import gateway
 from pillion_operator.polling.reports import Answer, Unreachable, last_report
 from pillion_operator.status.conditions import seconds_of

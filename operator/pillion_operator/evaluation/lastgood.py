@@ -13,7 +13,8 @@ from typing import Any
 
 from pillion_operator.certificates.secret_store import decoded
 from pillion_operator.cluster.types import Object, labels_of
-from pillion_operator.evaluation.namespace import Parsed, parse
+from pillion_operator.evaluation.judging import Judge, object_problems
+from pillion_operator.evaluation.namespace import Namespace, Parsed, parse
 from pillion_operator.evaluation.references import FILTER
 from pillion_operator.names import RENDERED, SERVICE_LABEL, UID_ANNOTATION
 from pillion_operator.store import IDENTITY, Key, Store, identity_of, key_of, uid_of
@@ -32,6 +33,16 @@ def last_good_filter(body: Object, rendered: Mapping[Key, str]) -> Parsed | None
     parsed = parse(last)
     # The same text, so that the revision stays the same.
     return None if parsed.problems else replace(parsed, item=item)
+
+
+def has_version(
+    key: Key, rendered: Mapping[Key, str], *, namespace: Namespace, judge: Judge
+) -> bool:
+    """Whether an existing filter is valid, or an earlier version of it is rendered."""
+    body = namespace.body(key.kind, key.name)
+    assert body is not None
+    problems = object_problems(key.kind, key.name, namespace=namespace, judge=judge)
+    return not problems or last_good_filter(body, rendered) is not None
 
 
 def generation_of(parsed: Parsed) -> int | None:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pillion_operator.cluster.types import Object, being_deleted
 from pillion_operator.evaluation.dead_letters import DeadLetterChoice, dead_letter_verdict
 from pillion_operator.evaluation.judging import Judge, Judgement, same_places
-from pillion_operator.evaluation.lastgood import generation_of, last_good_filter
+from pillion_operator.evaluation.lastgood import generation_of, has_version, last_good_filter
 from pillion_operator.evaluation.mof import MOFRefused, with_mof, with_sources
 from pillion_operator.evaluation.namespace import Namespace, Parsed, parse
 from pillion_operator.evaluation.references import (
@@ -32,14 +32,19 @@ from pillion_operator.evaluation.rendering import (
     without_identifiers,
 )
 from pillion_operator.evaluation.replaying import Carried, at_gateway, too_many
-from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
+from pillion_operator.evaluation.verdict import (
+    ACCEPTED,
+    Verdict,
+    being_removed,
+    missing,
+    not_accepted,
+    refused,
+    together,
+)
 from pillion_operator.store import Key
 from pillion_sidecar.config.addresses import Listener
 from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
 from pillion_sidecar.config.schema.destination import SequenceIdentifiers
-
-#: The beginnings of reasons.
-_WORDS = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}
 
 #: The first round finds everything; the bound stops an endless loop after a bug.
 _MOST_ROUNDS = 4
@@ -196,11 +201,6 @@ def _refused_whole(
     )
 
 
-def missing(kind: str, name: str) -> Verdict:
-    message = f"{kind} {name} does not exist in this namespace. Create it."
-    return Verdict(False, f"{_WORDS[kind]}NotFound", message)
-
-
 class _Candidate:
     def __init__(
         self,
@@ -253,6 +253,11 @@ class _Candidate:
             return together(wrong)
         if chosen:
             self._add(self._key(SUBSCRIPTION, name), parsed, needed)
+        elif not has_version(
+            needed[0], self._around.rendered, namespace=self._namespace, judge=self._judge
+        ):
+            # Those that are chosen ``settle`` judges.
+            return not_accepted(needed[0])
         # The subscription stays whatever the verdict: without it, its queue would be discarded.
         return self._verdict_of_gateway(destination)
 
@@ -348,21 +353,19 @@ class _Candidate:
         )
 
     def _available(self, key: Key) -> Verdict:
-        known = self._availability.get(key)
-        if known is None:
-            known = self._availability[key] = self._found(key)
-        return known
+        if key not in self._availability:
+            self._availability[key] = self._found(key)
+        return self._availability[key]
 
     def _found(self, key: Key) -> Verdict:
         body = self._namespace.body(key.kind, key.name)
         if body is None:
             return missing(key.kind, key.name)
         if being_deleted(body):
-            message = f"{key.kind} {key.name} is being deleted. Name another, or recreate it."
-            return Verdict(False, f"{_WORDS[key.kind]}BeingDeleted", message)
+            return being_removed(key)
         parsed = self._namespace.parsed(key.kind, key.name)
         if parsed is None or parsed.problems:
-            return ACCEPTED if key.kind == FILTER and self._keep(key) else _not_accepted(key)
+            return ACCEPTED if key.kind == FILTER and self._keep(key) else not_accepted(key)
         return ACCEPTED
 
     def _keep(self, key: Key) -> bool:
@@ -508,7 +511,7 @@ class _Candidate:
                     continue
                 users = [user for user in users_of[key] if user in self._needs]
                 for user in users:
-                    refusals.setdefault(user.kind, {})[user.name] = _not_accepted(key)
+                    refusals.setdefault(user.kind, {})[user.name] = not_accepted(key)
                 if not self._hold(key, told):
                     self._take_out(key, users)
         self._drop_unneeded()
@@ -583,8 +586,7 @@ class _Candidate:
             for key in needs
             if user not in self._origins and key.kind == FILTER
         }
-        found = self._judgement.unknown_classes
-        return {name: message for name, message in found.items() if name in own}
+        return {name: why for name, why in self._judgement.unknown_classes.items() if name in own}
 
     def _sources(self) -> dict[Key, str]:
         sources = {}
@@ -593,8 +595,3 @@ class _Candidate:
             if found is not None and found.item != chosen.item:
                 sources[key] = found.item
         return sources
-
-
-def _not_accepted(key: Key) -> Verdict:
-    message = f"{key.kind} {key.name} is not accepted: see its conditions."
-    return Verdict(False, f"{_WORDS[key.kind]}NotAccepted", message)

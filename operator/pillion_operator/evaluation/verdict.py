@@ -2,9 +2,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pillion_operator.evaluation.namespace import describe
-from pillion_operator.evaluation.references import OF_SECRETS
+from pillion_operator.evaluation.references import DESTINATION, FILTER, OF_SECRETS, SERVICE
+from pillion_operator.store import Key
 from pillion_sidecar.config.problems import Problem
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+
+#: The beginnings of reasons.
+_WORDS = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,21 @@ def refused(problems: Iterable[Problem]) -> Verdict:
     """The first problem gives the reason."""
     seen = [_as_seen_by_the_operator(problem) for problem in problems]
     return Verdict(False, seen[0].reason, describe(seen))
+
+
+def missing(kind: str, name: str) -> Verdict:
+    message = f"{kind} {name} does not exist in this namespace. Create it."
+    return Verdict(False, f"{_WORDS[kind]}NotFound", message)
+
+
+def being_removed(key: Key) -> Verdict:
+    message = f"{key.kind} {key.name} is being deleted. Name another, or recreate it."
+    return Verdict(False, f"{_WORDS[key.kind]}BeingDeleted", message)
+
+
+def not_accepted(key: Key) -> Verdict:
+    message = f"{key.kind} {key.name} is not accepted: see its conditions."
+    return Verdict(False, f"{_WORDS[key.kind]}NotAccepted", message)
 
 
 def _as_seen_by_the_operator(problem: Problem) -> Problem:

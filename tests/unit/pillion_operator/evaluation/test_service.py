@@ -232,6 +232,17 @@ def test_a_subscription_that_has_ended_is_judged_and_left_out(judge: Judge) -> N
     assert contents(evaluation) == ALL
 
 
+def test_the_query_of_a_subscription_that_has_ended_is_judged_too(judge: Judge) -> None:
+    evaluation = evaluated(
+        *WHOLE,
+        filter_of("g", query="SELECT nonsense"),
+        subscription("t", filter="g"),
+        judge=judge,
+        ended=["t"],
+    )
+    assert reasons(evaluation) == {"s": "Accepted", "t": "FilterNotAccepted"}
+
+
 def test_where_all_have_ended_nothing_is_served(judge: Judge) -> None:
     assert contents(evaluated(*WHOLE, judge=judge, ended=["s"])) == {SERVICE}
 
