@@ -35,7 +35,7 @@ from pillion_sidecar.stores.shipping import Answer, Shipper, ShippingLimits, Una
 from pillion_sidecar.stores.store import Store, StoreLimits
 from pillion_sidecar.stores.tail import whole_records
 from pillion_sidecar.testing import FakeTime
-from support.crashing_files import RecordingFiles
+from support.crashing_files import Failing, RecordingFiles
 
 SESSION = bytes(range(16)).hex()
 OTHER = bytes(range(16, 32)).hex()
@@ -53,12 +53,14 @@ class RecordingFolders:
         self.own = RecordingFiles()
         #: What a start takes for the time of the last write.
         self.changed: dict[str, float] = {}
+        #: Of folders that are created.
+        self.failing: Failing | None = None
 
     def names(self) -> list[str]:
         return sorted(self.files)
 
     def create(self, name: str) -> None:
-        self.files.setdefault(name, RecordingFiles())
+        self.files.setdefault(name, RecordingFiles(failing=self.failing))
 
     def open(self, name: str) -> RecordingFiles:
         return self.files[name]

@@ -16,7 +16,7 @@ from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.repair import write_whole
 from pillion_sidecar.journal.segments import position_of, segment_name, segment_numbers
 from pillion_sidecar.stores import copies
-from pillion_sidecar.stores.copies import Copy, Epoch, FencedError, StoreError
+from pillion_sidecar.stores.copies import NO_EPOCH, Copy, Epoch, FencedError, StoreError
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -66,6 +66,12 @@ class _Forgotten(NamedTuple):
     def epoch(self) -> Epoch:
         return Epoch(self.number, self.claimant)
 
+    @property
+    def label(self) -> Epoch:
+        """What a released session is labelled with that begins anew: a store that missed the last
+        bytes of this epoch has an earlier copy, which counts less."""
+        return Epoch(self.number, f"{self.claimant} (released)")
+
 
 _encode = msgspec.json.Encoder().encode
 _decode_owner = msgspec.json.Decoder(_Owner).decode
@@ -75,7 +81,7 @@ _decode_forgotten = msgspec.json.Decoder(dict[str, _Forgotten]).decode
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStatus:
     session: str
-    #: The last claim.
+    #: The last claim; ``NO_EPOCH`` if its file cannot be read.
     epoch: Epoch
     #: Empty: claimed without a token.
     account: str
@@ -126,7 +132,8 @@ class Sessions:
         if session in self._forgotten and session in self._store.sizes:
             # The disk refused to remove it before.
             self._remove(session)
-        if session in self._store.sizes:
+        is_new = session not in self._store.sizes
+        if not is_new:
             self._check_owner(session, account, claims=isinstance(request, ClaimRequest))
         match request:
             case ReadRequest() | IdentitiesRequest():
@@ -137,14 +144,15 @@ class Sessions:
         try:
             answer = self._make_room(session, request)
             if before is not None and before.is_released:
-                # A store that was away at the release has an earlier copy, which counts less.
-                answer = self._store.label(session, before.epoch)
+                answer = self._store.label(session, before.label)
+            if is_new:
+                self._note_owner(session, account)
         except (StoreError, OSError):
+            if session in self._store.sizes:
+                self._used.setdefault(session, self._now())
             if before is not None:
                 self._write_forgotten({**self._forgotten, session: before})
             raise
-        if session not in self._used:
-            self._note_owner(session, account)
         self._used[session] = self._now()
         return answer
 
@@ -171,10 +179,15 @@ class Sessions:
         if numbers:
             last = numbers[-1]
             end = position_of(last, files.size(segment_name(last)))
+        try:
+            epoch, account = read_promised(files, session), self._owner(session)
+        except BrokenError:
+            # Its writer is told. The others are listed.
+            epoch, account = NO_EPOCH, ""
         return SessionStatus(
             session=session,
-            epoch=read_promised(files, session),
-            account=self._owner(session),
+            epoch=epoch,
+            account=account,
             size=size,
             end=end,
             idle_seconds=max(0.0, self._now() - self._used[session]),
@@ -213,6 +226,8 @@ class Sessions:
     def _release(self, session: str, epoch: Epoch) -> Copy:
         """Forget a session that has nothing pending, as its writer says."""
         before = self._forgotten.get(session)
+        if before is None and session not in self._store.sizes:
+            return Copy(promised=epoch)
         if before is None:
             copies.check_writer(self._store.copy(session), epoch)
             self._forget(session, epoch, is_released=True)
@@ -242,13 +257,17 @@ class Sessions:
             for name, used in self._used.items()
             if used <= before and name != besides and (sizes[name] or not frees_bytes)
         ]
-        if not idle:
-            return False
-        used, name = min(idle)
-        size = sizes[name]
-        self._forget(name, read_promised(self._folders.open(name), name))
-        self._dropped(name, size, self._now() - used)
-        return True
+        for used, name in sorted(idle):
+            try:
+                epoch = read_promised(self._folders.open(name), name)
+            except BrokenError:
+                # Forgotten, it would fence nobody.
+                continue
+            size = sizes[name]
+            self._forget(name, epoch)
+            self._dropped(name, size, self._now() - used)
+            return True
+        return False
 
     def _forget(self, session: str, epoch: Epoch, *, is_released: bool = False) -> None:
         kept = sorted(self._forgotten.items(), key=lambda one: one[1].at)[1 - MOST_FORGOTTEN :]

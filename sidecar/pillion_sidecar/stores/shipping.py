@@ -48,6 +48,9 @@ from pillion_sidecar.stores.tail import Tail
 #: Seconds before a store is asked again, doubled with each failure.
 RETRY_SECONDS = 1.0
 MOST_RETRY_SECONDS = 30.0
+#: Seconds after which a store that was asked nothing is asked what it has: it may have lost its
+#: disk, or another writer may have claimed the session.
+PROBE_SECONDS = 60.0
 #: The reason of a store that was not heard of yet.
 NO_ANSWER = "no answer yet"
 
@@ -114,6 +117,8 @@ class _Member:
     is_known: bool
     is_fenced: bool = False
     is_asked: bool = False
+    #: Whether it was asked something since the last probe.
+    was_asked: bool = True
     failures: int = 0
     #: Why its last request failed.
     problem: str | None = None
@@ -165,6 +170,7 @@ class Shipper:
         self._tail = Tail(maximum=limits.tail_bytes)
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed = False
+        self._probe_timer: Timer | None = None
         self._members = {
             name: _Member(name, answers.get(name, Copy()), is_known=name in answers)
             for name in membership.stores
@@ -250,6 +256,7 @@ class Shipper:
     def start(self) -> None:
         """Ask the stores for what they need; later calls follow by themselves."""
         self._ship()
+        self._probe_timer = self._timers.call_later(PROBE_SECONDS, self._probe)
 
     def barrier(self, position: int, done: Callable[[], None]) -> None:
         """Call ``done`` once all before ``position`` is stable; immediately if it is. Positions
@@ -263,6 +270,8 @@ class Shipper:
         """Nothing more is sent or told."""
         self._closed = True
         self._barriers.clear()
+        if self._probe_timer is not None:
+            self._probe_timer.cancel()
         for member in self._members.values():
             if member.timer is not None:
                 member.timer.cancel()
@@ -315,6 +324,14 @@ class Shipper:
     def _ship(self) -> None:
         for member in self._members.values():
             self._ask(member)
+
+    def _probe(self) -> None:
+        self._probe_timer = self._timers.call_later(PROBE_SECONDS, self._probe)
+        for member in self._members.values():
+            if member.is_known and not member.is_asked and not member.was_asked:
+                number, claimant = self._epoch
+                self._send(member, ClaimRequest(number=number, claimant=claimant))
+            member.was_asked = False
 
     def _resume(self) -> None:
         """Ask the stores that waited."""
@@ -420,7 +437,7 @@ class Shipper:
         )
 
     def _send(self, member: _Member, request: Request) -> None:
-        member.is_asked = True
+        member.is_asked = member.was_asked = True
         answered = partial(self._answered, member, verb_of(request))
         self._transport.send(member.name, request, answered)
 

@@ -499,7 +499,7 @@ def _load_epochs(files: Files, session: str) -> _Epochs:
         return _Epochs(promised=NO_EPOCH, written=NO_EPOCH)
     try:
         return _decode(read_whole(files, EPOCHS_NAME))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BrokenError(
             f"{EPOCHS_NAME} of session {session} cannot be read: {error}; see to the disk and"
             " move the session's folder away"

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.stores import sessions
-from pillion_sidecar.stores.copies import Copy, Epoch, FencedError, UnclaimedError
+from pillion_sidecar.stores.copies import (
+    NO_EPOCH,
+    Copy,
+    Epoch,
+    FencedError,
+    UnclaimedError,
+)
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -18,8 +24,10 @@ from pillion_sidecar.stores.messages import (
     ReleaseRequest,
     Request,
 )
+from pillion_sidecar.stores.quorum import latest
 from pillion_sidecar.stores.sessions import FORGOTTEN_NAME, OWNER_NAME, Sessions
 from pillion_sidecar.stores.store import (
+    EPOCHS_NAME,
     BrokenError,
     ForbiddenError,
     QuotaError,
@@ -29,7 +37,7 @@ from pillion_sidecar.stores.store import (
     UnknownError,
 )
 from pillion_sidecar.testing import FakeTime
-from support.crashing_files import Kind, RecordingFiles
+from support.crashing_files import Kind, Operation, RecordingFiles
 from support.stores import OTHER, SESSION, RecordingFolders, ShippedLog
 
 LIMITS = StoreLimits(maximum_bytes=2000, maximum_sessions=2, maximum_age=100.0)
@@ -158,8 +166,8 @@ def test_only_the_last_writer_releases() -> None:
     with pytest.raises(FencedError):
         kept.ask(ReleaseRequest(**ONE))
     assert kept.sessions.count == 1
-    with pytest.raises(UnknownError):
-        kept.ask(ReleaseRequest(**ONE), OTHER)
+    # Nothing is left to forget.
+    assert kept.ask(ReleaseRequest(**ONE), OTHER) == Copy(promised=Epoch(1, "pod"))
 
 
 def test_what_was_released_still_fences() -> None:
@@ -173,9 +181,64 @@ def test_what_was_released_still_fences() -> None:
             kept.ask(request)
     anew = kept.ask(ClaimRequest(**TWO))
     # An earlier copy of a store that was away at the release counts less.
-    assert anew == Copy(promised=Epoch(2, "next"), written=Epoch(2, "next"))
+    assert anew == Copy(promised=Epoch(2, "next"), written=Epoch(2, "next (released)"))
     kept.restart()
     assert kept.sessions.count == 1
+
+
+def test_a_store_that_missed_the_end_before_a_release_is_not_the_latest() -> None:
+    kept, away = Kept(), Kept()
+    for one in (kept, away):
+        one.begin()
+    kept.ask(ReleaseRequest(**ONE))
+    answers = {"kept": kept.ask(ClaimRequest(**TWO)), "away": away.ask(ClaimRequest(**TWO))}
+    assert latest({name: one for name, one in answers.items() if isinstance(one, Copy)}) == "kept"
+
+
+@pytest.mark.parametrize("files_that_fit", [0, 1])
+def test_a_claim_that_a_full_disk_cut_off_is_listed_and_gives_way(files_that_fit: int) -> None:
+    kept = Kept()
+    left = [files_that_fit]
+
+    def is_full(operation: Operation) -> OSError | None:
+        if operation.kind is Kind.RENAME:
+            left[0] -= 1
+        if operation.kind is Kind.WRITE and left[0] <= 0:
+            return OSError(errno.ENOSPC, "full")
+        return None
+
+    kept.folders.failing = is_full
+    with pytest.raises(OSError, match="full"):
+        kept.ask(ClaimRequest(**ONE))
+    kept.folders.failing = None
+    kept.folders.files[SESSION].failing = None
+    assert [one.session for one in kept.sessions.statuses(after="", limit=10)] == [SESSION]
+    kept.time.step(LIMITS.maximum_age)
+    for session in (OTHER, THIRD):
+        kept.ask(ClaimRequest(**ONE), session)
+    assert [name for name, *_ in kept.dropped] == [SESSION]
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"promised":[1,"p\xff"],"written":[0,""]}'])
+def test_a_session_with_broken_epochs_harms_no_other(content: bytes) -> None:
+    kept = Kept()
+    kept.begin(SESSION)
+    kept.time.step(1.0)
+    kept.begin(OTHER)
+    image = kept.folders.files[SESSION].image() | {EPOCHS_NAME: content}
+    kept.folders.files[SESSION] = RecordingFiles(image)
+    kept.folders.changed = {SESSION: kept.time.time() - 1.0, OTHER: kept.time.time()}
+    kept.restart()
+    with pytest.raises(BrokenError):
+        kept.ask(ClaimRequest(**ONE))
+    found = kept.sessions.statuses(after="", limit=10)
+    assert [(one.session, one.epoch) for one in found] == [
+        (SESSION, NO_EPOCH),
+        (OTHER, Epoch(1, "pod")),
+    ]
+    kept.time.step(LIMITS.maximum_age)
+    kept.ask(ClaimRequest(**ONE), THIRD)
+    assert [name for name, *_ in kept.dropped] == [OTHER]
 
 
 def test_a_claim_that_is_refused_leaves_the_session_forgotten() -> None:
@@ -210,8 +273,8 @@ def test_a_session_that_cannot_be_labelled_stays_forgotten() -> None:
         kept.ask(ClaimRequest(**TWO))
     files.failing = None
     kept.restart()
-    epoch = Epoch(2, "next")
-    assert kept.ask(ClaimRequest(**TWO)) == Copy(promised=epoch, written=epoch)
+    released = Epoch(2, "next (released)")
+    assert kept.ask(ClaimRequest(**TWO)) == Copy(promised=Epoch(2, "next"), written=released)
 
 
 def test_a_start_removes_what_a_crash_has_left_of_a_released_session() -> None:
@@ -235,8 +298,8 @@ def test_what_the_disk_refused_to_remove_is_removed_with_the_next_request() -> N
     with pytest.raises(OSError, match="x"):
         kept.ask(ReleaseRequest(**ONE))
     files.failing = None
-    epoch = Epoch(1, "pod")
-    assert kept.ask(ClaimRequest(**ONE)) == Copy(promised=epoch, written=epoch)
+    released = Epoch(1, "pod (released)")
+    assert kept.ask(ClaimRequest(**ONE)) == Copy(promised=Epoch(1, "pod"), written=released)
     assert kept.sessions.total == 0
 
 

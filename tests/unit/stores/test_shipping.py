@@ -21,6 +21,7 @@ from pillion_sidecar.stores.messages import (
 from pillion_sidecar.stores.quorum import Between, Membership, StoreGroup
 from pillion_sidecar.stores.shipping import (
     MOST_RETRY_SECONDS,
+    PROBE_SECONDS,
     RETRY_SECONDS,
     ShippingLimits,
 )
@@ -358,6 +359,37 @@ def test_a_store_that_has_less_than_it_said_is_given_it_again(writer: Writer) ->
     writer.time.advance(RETRY_SECONDS)
     writer.stores.run()
     assert writer.stores.content("b") == writer.log.content()
+
+
+def test_a_store_that_lost_its_disk_is_found_out_and_given_all_although_nothing_is_new(
+    writer: Writer,
+) -> None:
+    writer.shipper.start()
+    writer.write(100)
+    writer.stores.run()
+    writer.time.advance(PROBE_SECONDS)
+    assert writer.stores.waiting == []
+    del writer.stores.folders["b"].files[SESSION]
+    writer.stores.restart("b")
+    writer.time.advance(PROBE_SECONDS)
+    assert {one.store for one in writer.stores.waiting} == set(NAMES)
+    writer.stores.answer("b")
+    behind = {one.store: one.behind for one in writer.shipper.statuses()}
+    assert behind == {"a": 0, "b": len(writer.log.content()), "c": 0}
+    writer.stores.run()
+    assert writer.stores.content("b") == writer.log.content()
+
+
+def test_a_writer_with_nothing_to_ship_finds_out_that_another_has_claimed(writer: Writer) -> None:
+    writer.shipper.start()
+    writer.time.advance(PROBE_SECONDS)
+    for name in NAMES:
+        writer.stores.stores[name].claim(SESSION, TWO)
+    writer.time.advance(PROBE_SECONDS)
+    writer.stores.run()
+    assert len(writer.fenced) == 1
+    writer.time.advance(10 * PROBE_SECONDS)
+    assert writer.stores.waiting == []
 
 
 def test_one_store_that_is_claimed_by_another_is_left_out(writer: Writer) -> None:
