@@ -13,7 +13,7 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.handlers.registry import HandlerRegistry
-from pillion_sidecar.http_errors import ParameterError, check_names, refuse
+from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.journals import (
     JOURNALS_PATH,
@@ -61,7 +61,8 @@ class AdoptionRoutes:
         if self._parts.access.tokens is not None:
             # From zero: a counter that begins with 1 has no increase.
             self._parts.observer.watch(adoptions=(self._ended, self._indications))
-        app.router.add_get(JOURNALS_PATH, guard.guarded(self._list_copies), allow_head=False)
+        listed = guard.guarded(self._list_copies, *LIST_PARAMETERS)
+        app.router.add_get(JOURNALS_PATH, listed, allow_head=False)
         app.router.add_post(PATH, guard.guarded(self._order))
         app.router.add_get(PATH, guard.guarded(self._list), allow_head=False)
 
@@ -112,12 +113,7 @@ class AdoptionRoutes:
         stores = self._parts.context.stores
         if stores is None:
             return refuse(404, NO_COPIES)
-        try:
-            check_names(request, LIST_PARAMETERS)
-            namespace = self._parts.access.namespace
-            return await list_copies(stores, request, own=True, namespace=namespace)
-        except ParameterError as error:
-            return refuse(400, str(error))
+        return await list_copies(stores, request, own=True, namespace=self._parts.access.namespace)
 
     async def _list(self, _: web.Request) -> web.StreamResponse:
         from pillion_sidecar.wire.adoptions import AdoptionPage, encode

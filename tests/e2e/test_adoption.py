@@ -3,6 +3,7 @@ their journals, and one adopts what was stable: it arrives once the listener is 
 Events tell it."""
 
 import json
+import signal
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +11,21 @@ from typing import Any
 
 import pytest
 
-from cluster.breakable import ALERTS, DARK, PATIENT, STEADY, TELEMETRY_PORT, measured
+from cluster.breakable import (
+    ALERTS,
+    DARK,
+    DELIVERER,
+    PATIENT,
+    STEADY,
+    TELEMETRY_PORT,
+    kill_container,
+    measured,
+)
 from cluster.story import Installation
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import WITHIN, ToldPublisher, Witness, publisher_pod, publishing
 from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.node_cluster import NodeCluster
 from pillion_testbed.report import Report
 from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription, together
@@ -52,6 +63,7 @@ def resources(namespace: str) -> JSON:
 class Shop:
     """The namespace with gateways, a listener and publishers."""
 
+    nodes: NodeCluster
     kubectl: Kubectl
     image: str
     dark: Witness
@@ -77,6 +89,8 @@ class Shop:
         return sum(self.measured(f"pillion-{store}-0", SESSIONS))
 
     def vanish(self, pod: str) -> None:
+        """Delete a pod by force whose sidecar has no time to say or to send anything."""
+        kill_container(self.nodes, self.pod(pod), DELIVERER, number_of_signal=signal.SIGSTOP)
         self.kubectl.run("delete", "pod", pod, "--grace-period=0", "--force", "--request-timeout=0")
 
     def condition(self) -> tuple[str, str, str]:
@@ -114,7 +128,9 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(pillion: Installation, deliverer_image: str, report: Report) -> Iterator[Shop]:
+def shop(
+    own_nodes: NodeCluster, pillion: Installation, deliverer_image: str, report: Report
+) -> Iterator[Shop]:
     name = f"adoption-{uuid.uuid4().hex[:6]}"
     kubectl = in_namespace(pillion.kubectl, name)
     dark = Witness(kubectl=kubectl, name="dark")
@@ -126,7 +142,7 @@ def shop(pillion: Installation, deliverer_image: str, report: Report) -> Iterato
         kubectl.wait(
             "indicationservice/default", "--for=condition=GatewayReady=True", within=WITHIN
         )
-    yield Shop(kubectl=kubectl, image=deliverer_image, dark=dark)
+    yield Shop(nodes=own_nodes, kubectl=kubectl, image=deliverer_image, dark=dark)
     kubectl.run("delete", "namespace", name, "--wait=false")
 
 

@@ -115,6 +115,8 @@ class Adoptions:
         #: Why the sessions of services waited in the last round, and what Events tell of it.
         self._problems: dict[Key, Waits] = {}
         self._told: dict[Key, Waits] = {}
+        #: Why gateways do not list their copies.
+        self._unlisted: dict[Key, str] = {}
         self._events = 0
 
     async def run(self) -> NoReturn:
@@ -128,6 +130,7 @@ class Adoptions:
         services = self._services()
         gateways = [key for key, body in services.items() if keeps_copies(body)]
         lists = await self._each(gateways, self._copies)
+        self._unlisted = {key: why for key, why in self._unlisted.items() if key in lists}
         unheard = {key for key, copies in lists.items() if copies is None}
         by_namespace: dict[str, list[JournalCopy]] = defaultdict(list)
         for key, copies in lists.items():
@@ -188,11 +191,32 @@ class Adoptions:
         found = self._gateway(key)
         if found is None:
             return None
+        problem = None
         try:
             return await found[0].copies()
+        except Refused as error:
+            problem = str(error)
+            return None
         except AskError:
             # GatewayReady tells of it.
             return None
+        finally:
+            self._note_unlisted(key, problem)
+
+    def _note_unlisted(self, key: Key, problem: str | None) -> None:
+        """Log once that a gateway tells nothing of its copies."""
+        if self._unlisted.get(key) == problem:
+            return
+        if problem is None:
+            del self._unlisted[key]
+            return
+        self._unlisted[key] = problem
+        logger.warning(
+            "%s does not list its copies of journals, so what only it has is not adopted: %s",
+            key,
+            problem,
+            extra={"event": "copies-unlisted", "namespace": key.namespace, "service": key.name},
+        )
 
     # ------------------------------------------------------------------ who is gone
 

@@ -139,6 +139,14 @@ LOG_EVENTS = (
         "The API server could not list the pods of a namespace, so it is not proven which pods are "
         "gone. No journal is adopted; it is tried again.",
     ),
+    LogEvent(
+        "copies-unlisted",
+        "WARNING",
+        "A gateway with `journalCopies` refuses to list its copies, such as one whose image is of "
+        "an earlier version. The message has its reason. Sessions that only it has are not "
+        "adopted. Logged once for each reason.",
+        ("namespace", "service"),
+    ),
     LogEvent("event-dropped", "INFO", "A Kubernetes Event could not be published."),
     # The console
     LogEvent(

@@ -368,6 +368,30 @@ def test_a_store_that_does_not_answer_changes_no_status() -> None:
     run_virtually(work())
 
 
+def test_a_gateway_that_does_not_list_its_copies_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        cluster = Cluster()
+        cluster.stores["c"].keeps = False
+        cluster.die()
+        async with led(cluster):
+            # The others have it, too.
+            assert cluster.ordered == [session(1)]
+            cluster.stores["c"].keeps = True
+            await asyncio.sleep(WHILE)
+            cluster.stores["c"].keeps = False
+            await asyncio.sleep(WHILE)
+
+    run_virtually(work())
+    told = [one.getMessage() for one in caplog.records if "copies of journals" in one.getMessage()]
+    assert len(told) == 2
+    assert told[0].endswith(
+        "IndicationService shop/c does not list its copies of journals, so "
+        "what only it has is not adopted: HTTP 404: no copies"
+    )
+
+
 def test_sessions_of_a_service_that_is_gone_are_told_at_a_gateway() -> None:
     async def work() -> None:
         cluster = Cluster()
