@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pillion_sidecar.adoption_runtime import CLAIMANT, FOLDER_NAME, Adoptions, Gateway
+from pillion_sidecar.adoption_runtime import FOLDER_NAME, Adoptions, Gateway
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, ReleaseRequest, Request
 from pillion_sidecar.stores.shipping import RETRY_SECONDS
@@ -36,6 +37,7 @@ class World:
         self.stores = KeptCopies()
         self.adopter = Adopter()
         self.problem: str | None = None
+        self.counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
         self.adoptions = self.again()
 
     def again(self, adopter: Adopter | None = None) -> Adoptions:
@@ -51,6 +53,8 @@ class World:
             is_relayed=lambda uid: False,
             connect=lambda services, session: self.stores,
             problem=lambda: self.problem,
+            ended=self.counts[0],
+            indications=self.counts[1],
         )
         return Adoptions(self.folder, gateway, name="shared-0")
 
@@ -107,6 +111,10 @@ async def test_all_that_is_pending_is_taken_and_the_session_is_released(world: W
     assert world.stores.counts() == [0, 0, 0]
     assert world.scratch() == []
     assert world.stores.closed == 1
+    assert world.counts[0] == {"done": 1}
+    assert +world.counts[1] == {"taken": 3}
+    world.adopter.time.advance(7.0)
+    assert world.adoptions.statuses[0].ended_seconds == 7.0
 
 
 async def test_the_claim_names_the_adopter_and_fences_the_deliverer(world: World) -> None:
@@ -117,7 +125,7 @@ async def test_the_claim_names_the_adopter_and_fences_the_deliverer(world: World
     await asked.happened.wait()
     claims = [one for _, one in world.stores.asked if isinstance(one, ClaimRequest)]
     assert claims[-1].number > 1
-    assert claims[-1].claimant.startswith(f"{CLAIMANT}shared-0/")
+    assert claims[-1].claimant.startswith("adopter/default/shared-0-")
     await world.adoptions.close()
 
 
@@ -224,6 +232,7 @@ async def test_an_adopter_that_another_has_fenced_says_so_and_keeps_the_session(
     await until_idle(world.adoptions)
     (status,) = world.adoptions.statuses
     assert status.state == "Failed"
+    assert world.counts == ({"failed": 1}, {"taken": 3, "duplicate": 0, "refused": 0})
     assert status.problem == "other has claimed the session under epoch 9"
     assert world.stores.counts() == [1, 1, 1]
     (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
@@ -265,6 +274,16 @@ async def test_a_store_that_was_away_at_the_release_brings_nothing_back(world: W
     assert (await world.ended(world.again(other))).state == "Done"
     assert other.queues.taken == []
     assert world.stores.counts() == [0, 0, 0]
+
+
+async def test_what_a_store_has_kept_is_adopted_again_once_it_is_ordered(world: World) -> None:
+    await test_stores_that_are_away_at_the_release_are_named(world)
+    world.stores.away.clear()
+    world.adopter.queues.barriers = None
+    status = await world.ended()
+    assert (status.state, status.problem) == ("Done", None)
+    assert world.stores.counts() == [0, 0, 0]
+    assert len(world.adopter.queues.taken) == 3
 
 
 def idle(world: World) -> bool:
