@@ -152,7 +152,11 @@ def check_stores(stores: StoresStatus) -> Finding:
         return warning("stores", f"enough are up, but not {_told(down)}; {text}", do)
     if stores.unstable_bytes >= FLIGHT_FULL * stores.flight_size_bytes:
         return warning("stores", text, "see docs/runbook.md#pillionstoreflightfull")
-    return ok("stores", f"all {len(members)} are up; {text}")
+    lacking = [
+        f"{one.name} lacks {one.behind_bytes:,} bytes" for one in members if one.behind_bytes
+    ]
+    told = f"{', '.join(lacking[:MOST_TOLD])}; " if lacking else ""
+    return ok("stores", f"all {len(members)} are up; {told}{text}")
 
 
 def _told(stores: Sequence[StoreStatus]) -> str:

@@ -7,7 +7,7 @@ removal is stable.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -17,21 +17,25 @@ from pillion_sidecar.journal.records import MAXIMUM_RECORD
 from pillion_sidecar.journal.segments import position_of, segment_of
 from pillion_sidecar.stores.copies import (
     NO_REMOVAL,
+    ConflictError,
     Copy,
     Cut,
     Epoch,
     Extent,
     FencedError,
+    GapError,
     Keep,
     Piece,
     Removal,
     StoreError,
+    UnclaimedError,
     bytes_between,
     common_end,
     end_of,
     meeting_point,
     next_change,
 )
+from pillion_sidecar.stores.doubts import Doubts
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -43,6 +47,7 @@ from pillion_sidecar.stores.messages import (
     verb_of,
 )
 from pillion_sidecar.stores.quorum import Membership, is_viable, stable_end
+from pillion_sidecar.stores.store import UnknownError
 from pillion_sidecar.stores.tail import Tail
 
 #: Seconds before a store is asked again, doubled with each failure.
@@ -53,6 +58,10 @@ MOST_RETRY_SECONDS = 30.0
 PROBE_SECONDS = 60.0
 #: The reason of a store that was not heard of yet.
 NO_ANSWER = "no answer yet"
+#: Of one in doubt.
+LOST = "it has lost its copy, and counts once the other stores have answered"
+#: They say that a store does not have what it had.
+_LOSSES = (UnknownError, UnclaimedError, GapError, ConflictError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +180,9 @@ class Shipper:
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed = False
         self._probe_timer: Timer | None = None
+        self._doubts = Doubts(membership)
+        #: What the first fenced store said.
+        self._fence: FencedError | None = None
         self._members = {
             name: _Member(name, answers.get(name, Copy()), is_known=name in answers)
             for name in membership.stores
@@ -250,8 +262,11 @@ class Shipper:
         )
 
     def _told(self, name: str) -> str:
-        problem = self._members[name].problem
+        problem = self._problem(self._members[name])
         return name if problem is None else f"{name} ({problem})"
+
+    def _problem(self, member: _Member) -> str | None:
+        return LOST if member.name in self._doubts and member.is_known else member.problem
 
     def start(self) -> None:
         """Ask the stores for what they need; later calls follow by themselves."""
@@ -281,11 +296,8 @@ class Shipper:
     @property
     def problems(self) -> Mapping[str, str]:
         """By store."""
-        return {
-            name: member.problem
-            for name, member in self._members.items()
-            if member.problem is not None
-        }
+        told = ((name, self._problem(member)) for name, member in self._members.items())
+        return {name: problem for name, problem in told if problem is not None}
 
     @property
     def missed(self) -> tuple[str, ...]:
@@ -310,7 +322,7 @@ class Shipper:
                 store=name,
                 is_up=member.is_known,
                 behind=bytes_between(self._log, self._shared_end(member.copy), self.end),
-                problem=member.problem,
+                problem=self._problem(member),
             )
             for name, member in self._members.items()
         ]
@@ -319,7 +331,11 @@ class Shipper:
         return copy.end if copy.written == self._epoch else common_end(copy.extents, self._log)
 
     def _responsive(self) -> set[str]:
-        return {name for name, member in self._members.items() if member.is_known}
+        return {
+            name
+            for name, member in self._members.items()
+            if member.is_known and name not in self._doubts
+        }
 
     def _ship(self) -> None:
         for member in self._members.values():
@@ -327,11 +343,16 @@ class Shipper:
 
     def _probe(self) -> None:
         self._probe_timer = self._timers.call_later(PROBE_SECONDS, self._probe)
+        self._claim_again(besides={one.name for one in self._members.values() if one.was_asked})
         for member in self._members.values():
-            if member.is_known and not member.is_asked and not member.was_asked:
-                number, claimant = self._epoch
-                self._send(member, ClaimRequest(number=number, claimant=claimant))
             member.was_asked = False
+
+    def _claim_again(self, *, besides: Collection[str]) -> None:
+        """Ask the stores what they have; those that are asked something will say it."""
+        number, claimant = self._epoch
+        for name, member in self._members.items():
+            if member.is_known and not member.is_asked and name not in besides:
+                self._send(member, ClaimRequest(number=number, claimant=claimant))
 
     def _resume(self) -> None:
         """Ask the stores that waited."""
@@ -455,19 +476,31 @@ class Shipper:
     def _take(self, member: _Member, answer: Answer) -> None:
         member.is_asked = False
         if isinstance(answer, Copy):
+            if member.copy.written == self._epoch != answer.written:
+                self._lost(member)
+            if self._closed:
+                return
             member.copy, member.is_known = answer, True
             member.failures, member.problem = 0, None
+            self._doubts.take_answer(member.name)
             self._advance()
             self._ask(member)
             self._resume()
-        elif isinstance(answer, FencedError):
+            return
+        self._doubts.drop_answer(member.name)
+        if isinstance(answer, FencedError):
             member.is_fenced, member.is_known = True, False
             member.problem = str(answer)
-            self._check_fence(answer)
+            self._fence = self._fence or answer
+            self._check_fence()
         elif isinstance(answer, Unanswered):
             self._failed(member, answer.reason, answer.retry_after)
         elif isinstance(answer, StoreError):
+            if isinstance(answer, _LOSSES):
+                member.copy = Copy()
             self._failed(member, str(answer), 0.0)
+            if isinstance(answer, UnknownError | UnclaimedError):
+                self._lost(member)
 
     def _failed(self, member: _Member, reason: str, retry_after: float) -> None:
         """Ask what it has, later."""
@@ -484,7 +517,9 @@ class Shipper:
     def _watch(self, *, advanced: bool) -> None:
         was_stalled = bool(self.stalled)
         if missed := self.missed:
-            self.stalled = {name: self._members[name].problem or NO_ANSWER for name in missed}
+            self.stalled = {
+                name: self._problem(self._members[name]) or NO_ANSWER for name in missed
+            }
         elif advanced or not self.unstable:
             self.stalled = {}
         if bool(self.stalled) is not was_stalled:
@@ -494,18 +529,32 @@ class Shipper:
         member.timer = None
         self._ask(member)
 
-    def _check_fence(self, error: FencedError) -> None:
+    def _lost(self, member: _Member) -> None:
+        """It has forgotten who may write, so others are asked."""
+        asked = [name for name, one in self._members.items() if one.is_asked]
+        self._doubts.add(member.name, asked=asked)
+        self._check_fence()
+        if not self._closed:
+            self._claim_again(besides={member.name})
+
+    def _check_fence(self) -> None:
         """A claim that too few stores have heard of ends nothing: it waits for more."""
-        left = [name for name, member in self._members.items() if not member.is_fenced]
+        if self._fence is None or self._closed:
+            return
+        left = [
+            name
+            for name, member in self._members.items()
+            if not member.is_fenced and name not in self._doubts
+        ]
         if not is_viable(self._membership, left):
             self.close()
-            self._fenced(error)
+            self._fenced(self._fence)
 
     def _advance(self) -> None:
         copies = {
             name: member.copy
             for name, member in self._members.items()
-            if member.copy.written == self._epoch
+            if member.copy.written == self._epoch and name not in self._doubts
         }
         position = stable_end(self._membership, copies, self._responsive())
         if position > self.stable:

@@ -118,6 +118,7 @@ UP, DOWN = {}, {"is_up": False, "problem": "refused"}
     ("unstable", "members", "level", "text"),
     [
         (0, [UP, UP], Level.OK, "all 2 are up; 0.0 MB of the journal are in too few stores, 10.0"),
+        (0, [UP, {"behind_bytes": 2000}], Level.OK, "all 2 are up; 1 lacks 2,000 bytes; 0.0 MB"),
         (8_000_000, [UP, UP], Level.WARNING, "8.0 MB of the journal are in too few"),
         (0, [UP, DOWN], Level.WARNING, "enough are up, but not 1 (refused); 0.0 MB"),
         (

@@ -11,6 +11,7 @@ from pillion_sidecar.journal.segments import (
     segment_numbers,
 )
 from pillion_sidecar.stores.copies import Epoch
+from pillion_sidecar.stores.doubts import Doubts
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -20,6 +21,7 @@ from pillion_sidecar.stores.messages import (
 )
 from pillion_sidecar.stores.quorum import Between, Membership, StoreGroup
 from pillion_sidecar.stores.shipping import (
+    LOST,
     MOST_RETRY_SECONDS,
     PROBE_SECONDS,
     RETRY_SECONDS,
@@ -27,7 +29,16 @@ from pillion_sidecar.stores.shipping import (
 )
 from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.stores.tail import Tail, whole_records
-from support.stores import NAMES, SESSION, ScriptedStores, ShippedLog, Writer, answers_of
+from support.stores import (
+    MEMBERSHIP,
+    NAMES,
+    SESSION,
+    RecordingFolders,
+    ScriptedStores,
+    ShippedLog,
+    Writer,
+    answers_of,
+)
 
 ONE, TWO = Epoch(1, "x"), Epoch(2, "x")
 
@@ -378,6 +389,76 @@ def test_a_store_that_lost_its_disk_is_found_out_and_given_all_although_nothing_
     assert behind == {"a": 0, "b": len(writer.log.content()), "c": 0}
     writer.stores.run()
     assert writer.stores.content("b") == writer.log.content()
+
+
+def lose(writer: Writer, store: str) -> None:
+    """The store's volume is lost, with what it has promised."""
+    writer.stores.folders[store] = RecordingFolders()
+    writer.stores.restart(store)
+
+
+def test_a_store_that_says_that_its_copy_is_gone_counts_no_more(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.answer("a")
+    writer.barrier()
+    lose(writer, "a")
+    writer.write(10)
+    writer.stores.answer("a")
+    writer.stores.answer("b")
+    assert writer.stable == []
+    behind = {one.store: one.behind for one in writer.shipper.statuses()}
+    assert behind["a"] == len(writer.log.content())
+    writer.stores.run("c")
+    assert writer.stable
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.stores.content("a") == writer.log.content()
+
+
+def test_a_store_that_lost_what_it_promised_makes_no_fenced_writer_stable(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.run()
+    for store in "ab":
+        writer.stores.stores[store].claim(SESSION, TWO)
+    lose(writer, "a")
+    writer.write(10)
+    writer.barrier()
+    for _ in range(5):
+        writer.stores.run("a", "c")
+        writer.time.advance(MOST_RETRY_SECONDS)
+    assert (writer.stable, writer.fenced) == ([], [])
+    assert writer.shipper.problems["a"] == LOST
+    writer.stores.run("b")
+    assert (writer.stable, len(writer.fenced)) == ([], 1)
+
+
+def test_where_all_stores_have_lost_it_their_own_word_is_enough(writer: Writer) -> None:
+    writer.shipper.start()
+    writer.write(100)
+    writer.stores.run()
+    for store in NAMES:
+        lose(writer, store)
+    end = writer.barrier()
+    writer.write(10)
+    later = writer.barrier()
+    for _ in range(3):
+        writer.stores.run()
+        writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.stable == [end, later]
+    assert all(writer.stores.content(one) == writer.log.content() for one in NAMES)
+
+
+def test_an_answer_to_what_was_sent_before_the_loss_ends_no_doubt() -> None:
+    doubts = Doubts(MEMBERSHIP)
+    doubts.add("a", asked="b")
+    assert [doubts.take_answer(one) for one in "acb"] == [False, False, False]
+    assert "a" in doubts
+    assert doubts.take_answer("b")
+    assert "a" not in doubts
+    doubts.add("a", asked="b")
+    doubts.drop_answer("b")
+    assert [doubts.take_answer(one) for one in "bc"] == [False, True]
 
 
 def test_a_writer_with_nothing_to_ship_finds_out_that_another_has_claimed(writer: Writer) -> None:
