@@ -290,6 +290,11 @@ class JournalFolder:
         """The stores of the journal itself; None without any."""
         return self._stores
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether there is a folder that nobody has read yet."""
+        return self._folder is not None and not self.opened
+
     def begun(self, metrics: "Metrics") -> None:
         """The journal is attached: let the metrics read from what is open."""
         if self._stores is not None:

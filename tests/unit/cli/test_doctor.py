@@ -92,6 +92,18 @@ def test_clocks_are_compared_within_the_time_of_the_request(
     assert text in found.text
 
 
+def test_a_start_that_waits_is_not_taken_for_missing_resources() -> None:
+    status = changed(starting="it waits for b (refused)", revision=None, journal=None)
+    page = QueuePage(queues=[], starting="it waits for b (refused)")
+    told = [(one.level, one.check, one.text) for one in check_configuration(status, page)]
+    assert told == [
+        (Level.PROBLEM, "start", "nothing is delivered yet: it waits for b (refused)"),
+        (Level.WARNING, "configuration", "none is in force yet"),
+    ]
+    journal = check_journal(status)
+    assert (journal.level, journal.text) == (Level.WARNING, "it is not read yet")
+
+
 @pytest.mark.parametrize(
     ("changes", "level", "text"),
     [
