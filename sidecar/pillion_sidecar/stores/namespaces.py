@@ -207,7 +207,7 @@ class NamespaceStores:
             ):
                 raise QuotaError(
                     f"the copies of all namespaces take {total} bytes, and {size} more would exceed"
-                    f" {maximum}"
+                    f" {maximum}, journalCopies.maximumBytes of each"
                 )
 
     def _list(
@@ -232,7 +232,7 @@ class NamespaceStores:
         if store is None:
             folders = self._folders.open(namespace, creates=creates)
             if folders is None:
-                raise UnknownError("there is no copy of this session; claim it first")
+                raise UnknownError("the store has no copy of this session")
             store = self._stores[namespace] = Sessions(
                 folders,
                 self.limits,

@@ -130,7 +130,8 @@ class Store:
         if session not in self._sizes:
             if len(self._sizes) >= self._limits.maximum_sessions:
                 raise SessionsError(
-                    f"the store keeps {len(self._sizes)} sessions, and may keep no more"
+                    f"the store keeps {len(self._sizes)} sessions of the namespace, and may keep no"
+                    " more by journalCopies.maximumSessions"
                 )
             self._folders.create(session)
             self._sizes[session] = 0
@@ -212,7 +213,7 @@ class Store:
 
     def _copy(self, session: str) -> "StoredCopy":
         if session not in self._sizes:
-            raise UnknownError("there is no copy of this session; claim it first")
+            raise UnknownError("the store has no copy of this session")
         stored = self._loaded.get(session)
         if stored is None:
             stored = self._loaded[session] = StoredCopy(session, self._folders.open(session))
@@ -221,8 +222,8 @@ class Store:
     def _check_quota(self, size: int) -> None:
         if self._total + size > self._limits.maximum_bytes:
             raise QuotaError(
-                f"the copies take {self._total} bytes, and {size} more would exceed"
-                f" {self._limits.maximum_bytes}"
+                f"the copies of the namespace take {self._total} bytes, and {size} more would exceed"
+                f" {self._limits.maximum_bytes}, journalCopies.maximumBytes"
             )
 
     def _check_segments(self, session: str, copy: Copy) -> None:

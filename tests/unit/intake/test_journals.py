@@ -320,8 +320,8 @@ async def test_the_log_tells_of_a_refusal_once_in_a_while(
         await gateway.refused(append_of(log_of(100, 1900)))
     (told,) = [one for one in caplog.records if one.__dict__.get("event") == "journal-copy-refused"]
     assert told.getMessage() == (
-        "copies of journals of namespace _ are refused: the copies take 0 bytes, and 2112 more"
-        " would exceed 2000"
+        "copies of journals of namespace _ are refused: the copies of the namespace take 0"
+        " bytes, and 2112 more would exceed 2000, journalCopies.maximumBytes"
     )
 
 
