@@ -283,7 +283,8 @@ class JournalStores:
         journal, shipper = self._journal, self._shipper
         assert journal is not None
         assert shipper is not None
-        journal.barrier(lambda: shipper.barrier(journal.written, done))
+        begin = shipper.expect(done)
+        journal.barrier(lambda: begin(journal.written))
 
     @property
     def flight_size(self) -> int:
