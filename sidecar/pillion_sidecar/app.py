@@ -169,11 +169,10 @@ class Deliverer:
     def _make_parts(self) -> None:
         """Build what is behind intake; the first revision configures it."""
         self._handlers: HandlerRegistry | None = None
-        defaults = IndicationService()
         self._memory = DuplicateMemory(
             clock=self._clock,
             window_seconds=LEAST_DUPLICATE_WINDOW,
-            capacity=defaults.duplicate_window_entries,
+            capacity=IndicationService().duplicate_window_entries,
         )
         self._history = History(clock=self._clock, timers=self._timers)
         self._folder = JournalFolder(
@@ -183,6 +182,7 @@ class Deliverer:
             identities=self._memory,
             history=self._history,
             observer=self._metrics,
+            waiting=self._gate.close,
         )
         # For the first revision.
         self._recovered: tuple[DiskJournal, Recovered] | None = None

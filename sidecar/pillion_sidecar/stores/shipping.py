@@ -1,9 +1,10 @@
 """Ships a writer's log to its stores while the writer goes on.
 
 One request to a store is under way, and the next has all that came meanwhile, so a slow store gets
-longer ones and delays nobody. A store that was away is asked what it has, and goes on from there,
-or from the oldest segment that is left. Stores remove a segment once what the log had at its
-removal is stable.
+longer ones and delays nobody. While nobody waits for ``stable``, the next one also gathers for some
+milliseconds, since a request costs a store as much as many indications. A store that was away is
+asked what it has, and goes on from there, or from the oldest segment that is left. Stores remove a
+segment once what the log had at its removal is stable.
 """
 
 from collections import Counter, deque
@@ -82,6 +83,10 @@ class ShippingLimits:
     #: Bytes that a store is given beyond what is stable, at most about: while too few stores
     #: respond, nothing is removed at the others.
     ahead_bytes: int = 256 << 20
+    #: Seconds after an answer in which the next request gathers, while nobody waits for it.
+    gather_seconds: float = 0.01
+    #: Bytes that are worth a request at once.
+    gather_bytes: int = 128 << 10
 
 
 #: Bytes answer a ``ReadRequest``, and a copy all others.
@@ -132,6 +137,8 @@ class _Member:
     #: Why its last request failed.
     problem: str | None = None
     timer: Timer | None = None
+    #: Runs since its last answer; bytes that come meanwhile are gathered.
+    gathering: Timer | None = None
 
 
 class Shipper:
@@ -178,6 +185,8 @@ class Shipper:
         self._flight_size = flight_size
         self._tail = Tail(maximum=limits.tail_bytes)
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
+        #: Barriers that will come.
+        self._expected = 0
         self._closed = False
         self._probe_timer: Timer | None = None
         self._doubts = Doubts(membership)
@@ -273,6 +282,18 @@ class Shipper:
         self._ship()
         self._probe_timer = self._timers.call_later(PROBE_SECONDS, self._probe)
 
+    def expect(self, done: Callable[[], None]) -> Callable[[int], None]:
+        """Return what gets the position of a barrier, once it is known: until then nothing gathers
+        for longer."""
+        self._expected += 1
+        self._hasten()
+
+        def begin(position: int) -> None:
+            self._expected -= 1
+            self.barrier(position, done)
+
+        return begin
+
     def barrier(self, position: int, done: Callable[[], None]) -> None:
         """Call ``done`` once all before ``position`` is stable; immediately if it is. Positions
         never go back. A barrier whose writer is fenced is never told."""
@@ -280,6 +301,7 @@ class Shipper:
             done()
         elif not self._closed:
             self._barriers.append((position, done))
+            self._hasten()
 
     def close(self) -> None:
         """Nothing more is sent or told."""
@@ -288,8 +310,9 @@ class Shipper:
         if self._probe_timer is not None:
             self._probe_timer.cancel()
         for member in self._members.values():
-            if member.timer is not None:
-                member.timer.cancel()
+            for timer in (member.timer, member.gathering):
+                if timer is not None:
+                    timer.cancel()
 
     # ------------------------------------------------------------------ the stores
 
@@ -391,10 +414,38 @@ class Shipper:
                 begins = not piece.after
                 if self._is_ahead(member.copy) or (begins and self._removing is not None):
                     self._is_held = True
-                else:
+                elif not self._gathers(member, piece):
                     self._append(member, piece)
             case None:
                 self._is_held |= bool(member.copy.replaced)
+
+    def _gathers(self, member: _Member, piece: Piece) -> bool:
+        """Whether more is to come into the next request, which has the end of the log alone."""
+        most = self._limits.gather_bytes
+        if self._flight_size is not None:
+            most = min(most, self._flight_size // 4)
+        return (
+            member.gathering is not None
+            and piece.position >= self._base
+            and 0 < piece.size < most
+            and piece.position + piece.size == self.end
+        )
+
+    def _gather(self, member: _Member) -> None:
+        seconds = self._limits.gather_seconds
+        if seconds and not (self._expected or self._barriers or member.gathering):
+            member.gathering = self._timers.call_later(seconds, partial(self._gathered, member))
+
+    def _gathered(self, member: _Member) -> None:
+        member.gathering = None
+        self._ask(member)
+
+    def _hasten(self) -> None:
+        """Somebody waits: ask what gathers."""
+        for member in self._members.values():
+            if member.gathering is not None:
+                member.gathering.cancel()
+                self._gathered(member)
 
     def _is_ahead(self, copy: Copy) -> bool:
         """Whether more would not make anything stable, and could not be removed at the store."""
@@ -484,6 +535,7 @@ class Shipper:
             member.failures, member.problem = 0, None
             self._doubts.take_answer(member.name)
             self._advance()
+            self._gather(member)
             self._ask(member)
             self._resume()
             return

@@ -204,6 +204,9 @@ async def test_a_start_listens_while_it_waits_for_its_stores(world: World) -> No
         assert (await made.post("/drain")).status == 503
         assert (await made.get("/v1/queues")).document["starting"]
         assert (await made.get("/v1/status")).document["starting"]
+        reason = answer.document["reason"]
+        assert reason.startswith("the start waits for stores of the journal: ")
+        assert all(f"{name} (it answered HTTP 503" in reason for name in world.names[1:])
         world.back()
         await made.logged("session-claimed")
         while answer.status == 503:

@@ -1,6 +1,8 @@
 """A writer's log reaches its stores: one request to each, from where it is, and what is stable is
 told."""
 
+from typing import Any
+
 import pytest
 
 from pillion_sidecar.journal.identities import identities_name
@@ -740,3 +742,61 @@ def test_each_store_tells_how_far_it_is(writer: Writer) -> None:
     assert writer.shipper.requests["append", "ok"] == 4
     assert writer.shipper.requests["append", "unanswered"] == 1
     assert writer.shipper.requests["claim", "ok"] == 0
+
+
+def gathering(**given: Any) -> Writer:
+    """A writer whose stores have just answered."""
+    writer = Writer(gathers=1.0, **given)
+    writer.begin(1)
+    writer.stores.run()
+    return writer
+
+
+def test_a_request_gathers_while_nobody_waits_for_stable() -> None:
+    writer = gathering()
+    for size in (100, 20, 30):
+        writer.write(size)
+    writer.time.advance(0.9)
+    assert writer.stores.waiting == []
+    writer.time.advance(0.1)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+    assert writer.last_data("a") == writer.log.segments[1][HEADER_SIZE:]
+    # Later than a while after the last answer, nothing gathers.
+    writer.stores.run()
+    writer.time.advance(1.0)
+    writer.write(10)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+
+
+def test_who_waits_for_stable_waits_for_no_gathering() -> None:
+    writer = gathering()
+    writer.write(100)
+    assert writer.stores.waiting == []
+    # Its position is not known yet.
+    begin = writer.shipper.expect(lambda: writer.stable.append(0))
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+    writer.stores.run()
+    writer.write(50)
+    begin(writer.shipper.end)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+    writer.write(50)
+    writer.stores.answer("a")
+    writer.stores.answer("b")
+    assert writer.stable == [0]
+    # From the next answer on, nobody waits.
+    writer.stores.run()
+    writer.write(10)
+    assert writer.stores.waiting == []
+    # A barrier without a word before it hastens as well.
+    writer.barrier()
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+
+
+@pytest.mark.parametrize("given", [{}, {"flight_size": 2000}])
+def test_what_is_worth_a_request_does_not_gather(given: dict[str, Any]) -> None:
+    most = 500 if given else 700
+    writer = gathering(limits=ShippingLimits(gather_bytes=700), **given)
+    while writer.shipper.unstable < most:
+        assert writer.stores.waiting == []
+        writer.write(20)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
