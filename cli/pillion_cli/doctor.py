@@ -75,6 +75,9 @@ def check_clock(status: DelivererStatus, *, before: float, after: float) -> Find
 def check_configuration(status: DelivererStatus, page: QueuePage) -> Iterator[Finding]:
     """``page`` is the first one of the queues."""
     check = "configuration"
+    if status.starting is not None:
+        text = f"nothing is delivered yet: {status.starting}"
+        yield problem("start", text, "see docs/on-call.md#pillion-doctor")
     if status.configuration_problem is not None:
         told = status.configuration_problem.strip().splitlines()
         text = "; ".join(told[:MOST_TOLD]) + (" …" if len(told) > MOST_TOLD else "")
@@ -83,6 +86,8 @@ def check_configuration(status: DelivererStatus, page: QueuePage) -> Iterator[Fi
         )
         where = "kubectl describe" if status.is_rendered else f"pillion validate {status.resources}"
         yield problem(check, f"it is not accepted, so {force}: {text}", where)
+    elif status.revision is None and status.starting is not None:
+        yield warning(check, "none is in force yet", "see the start")
     elif status.revision is None:
         yield problem(check, "none is loaded", f"put resources into {status.resources}")
     else:
@@ -100,6 +105,8 @@ def check_configuration(status: DelivererStatus, page: QueuePage) -> Iterator[Fi
 
 def check_journal(status: DelivererStatus) -> Finding:
     journal = status.journal
+    if journal is None and status.starting is not None:
+        return warning("journal", "it is not read yet", "see the start")
     if journal is None:
         return ok("journal", f"none on disk (durability {status.durability})")
     share = journal.pending_bytes / max(1, journal.maximum_pending_bytes)
@@ -152,7 +159,11 @@ def check_stores(stores: StoresStatus) -> Finding:
         return warning("stores", f"enough are up, but not {_told(down)}; {text}", do)
     if stores.unstable_bytes >= FLIGHT_FULL * stores.flight_size_bytes:
         return warning("stores", text, "see docs/runbook.md#pillionstoreflightfull")
-    return ok("stores", f"all {len(members)} are up; {text}")
+    lacking = [
+        f"{one.name} lacks {one.behind_bytes:,} bytes" for one in members if one.behind_bytes
+    ]
+    told = f"{', '.join(lacking[:MOST_TOLD])}; " if lacking else ""
+    return ok("stores", f"all {len(members)} are up; {told}{text}")
 
 
 def _told(stores: Sequence[StoreStatus]) -> str:

@@ -6,6 +6,7 @@ from email.utils import parsedate_to_datetime
 from enum import IntEnum
 
 from pillion_cli.units import brief, brief_rate
+from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.wire.queues import Moment, QueueStatus
 
 #: Seconds without an answer after which an attempt is worth a word.
@@ -242,7 +243,10 @@ ORDERS: Mapping[str, Callable[[Judged], tuple[object, ...]]] = {
 }
 
 
-def summary(found: Sequence[Judged]) -> str:
+def summary(found: Sequence[Judged], *, starting: str | None = None) -> str:
+    """``starting``: why the deliverer has not read its journal yet."""
+    if starting is not None:
+        return f"nothing is delivered yet: {escape_controls(starting)}"
     if not found:
         return "no destinations are configured"
     bad = sum(one.is_trouble for one in found)

@@ -24,6 +24,7 @@ from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.destination import DeliverThrough
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.config.schema.stores import Between, Within
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.intake.adoption import AdoptionSender, Progress, StoppedError
 from pillion_sidecar.intake.bodies import LineDecoder
@@ -452,7 +453,10 @@ def open_adoptions(
                 "this gateway was started without --gateway, so it reaches no store; start it again"
                 " with --gateway URL, and with --gateway-ca and --gateway-token if stores need them"
             )
-        return registry.stores(services, session=session, timeout=ANSWER_SECONDS)
+        try:
+            return registry.stores(services, session=session, timeout=ANSWER_SECONDS)
+        except InvalidDestinationError as error:
+            raise OrderError(f"a store has no URL by --gateway of this gateway: {error}") from None
 
     def decoder() -> LineDecoder:
         return LineDecoder(

@@ -169,11 +169,10 @@ class Deliverer:
     def _make_parts(self) -> None:
         """Build what is behind intake; the first revision configures it."""
         self._handlers: HandlerRegistry | None = None
-        defaults = IndicationService()
         self._memory = DuplicateMemory(
             clock=self._clock,
             window_seconds=LEAST_DUPLICATE_WINDOW,
-            capacity=defaults.duplicate_window_entries,
+            capacity=IndicationService().duplicate_window_entries,
         )
         self._history = History(clock=self._clock, timers=self._timers)
         self._folder = JournalFolder(
@@ -183,6 +182,7 @@ class Deliverer:
             identities=self._memory,
             history=self._history,
             observer=self._metrics,
+            waiting=self._gate.close,
         )
         # For the first revision.
         self._recovered: tuple[DiskJournal, Recovered] | None = None
@@ -434,6 +434,7 @@ class Deliverer:
             durability=lambda: self._folder.durability,
             kept_filters=lambda: self._configuration.kept_filters if self._configuration else {},
             drain=self.delivery.drain,
+            starting=lambda: self._gate.reason if self._folder.is_awaited else None,
             origins=origins,
             history=self._history,
             redriver=self._work.redriver,
@@ -462,8 +463,8 @@ class Deliverer:
             seconds = service.shutdown_grace_period_seconds
             until = self._clock.monotonic() + seconds
             left = await self.delivery.drain(seconds, hand_over_to=gateway)
+            delivery_ends(left)
         self.left, self.left_at = left, self.delivery.left()
-        delivery_ends(left)
         await self.delivery.give_up()
         if gateway is not None:
             assert self._handlers is not None
@@ -529,8 +530,7 @@ class Deliverer:
 
     def _configure_memory(self, service: IndicationService, window_seconds: float) -> None:
         self._memory.configure(
-            window_seconds=window_seconds,
-            capacity=service.duplicate_window_entries,
+            window_seconds=window_seconds, capacity=service.duplicate_window_entries
         )
 
     def _resume_earlier_run(self) -> None:

@@ -70,8 +70,10 @@ class JournalFolder:
         identities: IdentitySink,
         history: History,
         observer: "CommitObserver | None" = None,
+        waiting: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``history`` gets files in the folder once it is opened."""
+        """``history`` gets files in the folder once it is opened. ``waiting`` gets what the start
+        waits for, as a sentence for publishers."""
         self._folder = settings.journal
         self._session_name = settings.session
         self._gateway = None if settings.gateway is None else settings.gateway.url
@@ -81,6 +83,7 @@ class JournalFolder:
         self._identities = identities
         self._history = history
         self._observer = observer
+        self._waiting = waiting
         self._lock: FolderLock | None = None
         self._workers: list[ThreadWorker] = []
         self._journal: DiskJournal | None = None
@@ -109,6 +112,7 @@ class JournalFolder:
         JournalError: the folder cannot be used.
         """
         durability = wanted_durability(service, folder=self._folder)
+        check_copies(service, folder=self._folder)
         if durability is Durability.MEMORY or self._folder is None:
             await asyncio.to_thread(_warn_of_unused_journal, self._folder)
             if self._folder is not None:
@@ -152,9 +156,11 @@ class JournalFolder:
         stores = self._stores = self._stores_of(service, connect)
         journal_id, lacks_end = None, False
         if stores is not None:
-            slow = self._timers.call_later(SLOW_SECONDS, self.waits.set)
+            slow = self._timers.call_later(SLOW_SECONDS, self._tell_slow)
             journal_id, lacks_end = await stores.claim(files, folder)
             slow.cancel()
+            if self.waits.is_set():
+                self._waiting("the start reads the journal; publish again in a moment")
         try:
             opened = await asyncio.to_thread(
                 open_journal,
@@ -186,6 +192,11 @@ class JournalFolder:
         )
         return opened
 
+    def _tell_slow(self) -> None:
+        self.waits.set()
+        if self._stores is not None:
+            self._waiting(self._stores.wait_reason())
+
     def _stores_of(
         self, service: IndicationService, connect: "Connect | None"
     ) -> "JournalStores | None":
@@ -203,6 +214,7 @@ class JournalFolder:
             pod_uid=self._pod_uid,
             connect=connect,
             timers=self._timers,
+            waiting=self._waiting,
         )
 
     @property
@@ -290,6 +302,11 @@ class JournalFolder:
         """The stores of the journal itself; None without any."""
         return self._stores
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether there is a folder that nobody has read yet."""
+        return self._folder is not None and not self.opened
+
     def begun(self, metrics: "Metrics") -> None:
         """The journal is attached: let the metrics read from what is open."""
         if self._stores is not None:
@@ -349,6 +366,22 @@ def wanted_durability(service: IndicationService, *, folder: Path | None) -> Dur
             )
         ]
     )
+
+
+def check_copies(service: IndicationService, *, folder: Path | None) -> None:
+    """Raises ConfigurationError: there is no folder for copies of journals."""
+    if service.journal_copies is not None and folder is None:
+        raise ConfigurationError(
+            [
+                Problem(
+                    reason="Invalid",
+                    message="needs a folder, and this deliverer was given none",
+                    remedy="Start it with --journal DIR, or remove journalCopies.",
+                    resource=f"IndicationService/{service.name}",
+                    field="spec.journalCopies",
+                )
+            ]
+        )
 
 
 def restore_groups(groups: Groups, recovered: Recovered, *, offset: float) -> None:

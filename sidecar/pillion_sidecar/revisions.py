@@ -61,6 +61,8 @@ class Refusals:
     def problem(self) -> str | None:
         if self._configured():
             return None
+        if self.last is None:
+            return "no configuration is loaded yet"
         if isinstance(self.last, ConfigurationError) and self._is_awaited(self.last):
             return "no configuration is loaded: no complete one has come yet"
         # The details are for the log only: anybody can read this answer.

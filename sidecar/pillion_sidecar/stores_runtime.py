@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, WithoutQuorum
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.handlers.gateway import relay_target
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
@@ -106,6 +108,7 @@ def check_access(policy: StoresPolicy, *, service: str, gateway: str | None) -> 
         # One gateway would count as all of them.
         message = f"names {len(names)} stores, and --gateway {gateway} leads to one gateway"
     else:
+        _check_urls(names, gateway, service=service)
         return
     raise ConfigurationError(
         [
@@ -120,6 +123,27 @@ def check_access(policy: StoresPolicy, *, service: str, gateway: str | None) -> 
             )
         ]
     )
+
+
+def _check_urls(names: Sequence[str], gateway: str, *, service: str) -> None:
+    """Raises ConfigurationError: a name makes no URL, as one that is put where the port is."""
+    for name in names:
+        try:
+            relay_target(gateway, name)
+        except InvalidDestinationError as error:
+            raise ConfigurationError(
+                [
+                    Problem(
+                        reason="Invalid",
+                        message=f"names a store that has no URL by --gateway {gateway}: {error}",
+                        remedy=f"Start it with another URL, where {SERVICE_IN_URL} may be the host,"
+                        " or name the store otherwise.",
+                        resource=f"IndicationService/{service}",
+                        field="spec.stores.groups",
+                        value=name,
+                    )
+                ]
+            ) from None
 
 
 class StallNotice:
@@ -165,15 +189,18 @@ class JournalStores:
         pod_uid: str | None,
         connect: Connect,
         timers: Timers,
+        waiting: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``session_name``: finds the journal again when its folder is lost. ``pod_uid``: None
-        outside a cluster. ``connect`` gets the stores and the session."""
+        outside a cluster. ``connect`` gets the stores and the session, ``waiting`` what a start
+        waits for."""
         self._membership = membership_of(policy)
         self._policy = policy
         self._service, self._session_name = service, session_name
         self._pod_uid = pod_uid
         self._connect = connect
         self._timers = timers
+        self._waiting = waiting
         self._transport: ClosableTransport | None = None
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
@@ -236,10 +263,19 @@ class JournalStores:
         if awaited == self._awaited:
             return
         self._awaited = awaited
+        self._waiting(self.wait_reason())
         logger.warning(
             "the start waits for stores of the journal: %s",
             _reasons(missed, problems),
             extra={"event": "stores-awaited", "stores": list(missed)},
+        )
+
+    def wait_reason(self) -> str:
+        """Return why nothing is taken before the stores have answered, and what to do."""
+        missed, problems = self._awaited
+        return (
+            f"the start waits for stores of the journal: {_reasons(missed, problems)}; it goes on"
+            " by itself once they answer, so see to them and publish again"
         )
 
     async def follow(self, journal: "DiskJournal", files: Files, *, worker: Worker) -> None:
@@ -288,7 +324,8 @@ class JournalStores:
         journal, shipper = self._journal, self._shipper
         assert journal is not None
         assert shipper is not None
-        journal.barrier(lambda: shipper.barrier(journal.written, done))
+        begin = shipper.expect(done)
+        journal.barrier(lambda: begin(journal.written))
 
     @property
     def flight_size(self) -> int:

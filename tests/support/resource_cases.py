@@ -205,6 +205,12 @@ _SERVICE_CASES = (
     _service(
         "spec.stores.groups[0].members", "is empty", {"stores": _stores()}, {"stores": _stores("a")}
     ),
+    _service(
+        "spec.stores.flightSize",
+        "is less than one byte",
+        {"stores": {**_stores("a"), "flightSize": "100m"}},
+        {"stores": {**_stores("a"), "flightSize": "1"}},
+    ),
     *_store_names(),
     _service(
         "spec.stores",

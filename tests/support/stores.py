@@ -1,7 +1,7 @@
 """Stores in memory, and a log that is shipped to them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pillion_sidecar.journal.identities import identities_name, identities_numbers
 from pillion_sidecar.journal.records import FRAME, Kind, seal
@@ -299,6 +299,8 @@ class Writer:
     membership: Membership = MEMBERSHIP
     limits: ShippingLimits = field(default_factory=ShippingLimits)
     answers: dict[str, Copy] | None = None
+    #: Seconds in which a request gathers; these writers wait for none, unless told otherwise.
+    gathers: float = 0.0
     flight_size: int | None = None
     time: FakeTime = field(default_factory=FakeTime)
     stable: list[int] = field(default_factory=list)
@@ -321,7 +323,7 @@ class Writer:
             reader=self.reader,
             timers=self.time,
             fenced=self.fenced.append,
-            limits=self.limits,
+            limits=replace(self.limits, gather_seconds=self.gathers),
             flight_size=self.flight_size,
             stalls=lambda: self.stalls.append(dict(self.shipper.stalled)),
         )

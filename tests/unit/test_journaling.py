@@ -10,6 +10,7 @@ import pytest
 
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.problems import ConfigurationError
+from pillion_sidecar.config.schema.copies import JournalCopies
 from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.history.files import LOCK_NAME
 from pillion_sidecar.history.recorder import History
@@ -21,6 +22,7 @@ from pillion_sidecar.journal_runtime import (
     DEFAULT_BYTES,
     JournalFailed,
     JournalFolder,
+    check_copies,
     fail,
     journal_settings,
     wanted_durability,
@@ -61,6 +63,17 @@ def test_a_disk_that_the_deliverer_was_not_given_is_refused(asked: Durability) -
         f" given a folder for one (value {asked.value}). Start it with --journal DIR, or write"
         " Memory."
     )
+
+
+def test_copies_without_a_folder_are_refused_by_their_field() -> None:
+    service = IndicationService(name="store", journal_copies=JournalCopies(maximum_bytes="64Mi"))
+    check_copies(service, folder=FOLDER)
+    check_copies(IndicationService(), folder=None)
+    with pytest.raises(ConfigurationError) as refused:
+        check_copies(service, folder=None)
+    (problem,) = refused.value.problems
+    assert problem.field == "spec.journalCopies"
+    assert "--journal DIR" in problem.remedy
 
 
 def made_settings(service: IndicationService, durability: Durability) -> JournalSettings:

@@ -74,5 +74,21 @@ def test_a_start_that_waits_misses_all_stores(fake_time: FakeTime) -> None:
     ]
 
 
+def test_publishers_are_told_what_a_start_waits_for(fake_time: FakeTime) -> None:
+    members = tuple(StoreMember(gateway=name) for name in "ab")
+    stores = JournalStores(
+        StoresPolicy(groups=(StoreGroupMembers(name="g", members=members),)),
+        service="alerts",
+        session_name=None,
+        pod_uid=None,
+        connect=_not_yet,
+        timers=fake_time,
+    )
+    assert stores.wait_reason() == (
+        "the start waits for stores of the journal: a (no answer yet); b (no answer yet); it goes"
+        " on by itself once they answer, so see to them and publish again"
+    )
+
+
 def _not_yet(*_: object, **__: object) -> NoReturn:
     raise AssertionError("the start has not begun")

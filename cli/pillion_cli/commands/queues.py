@@ -202,10 +202,11 @@ class _Look:
             ordered = self._in_order(shown, by_default="name")
             yield _document(first, [document_of[id(one.queue)] for one in ordered])
             return
-        for line in wrapped(summary(found), output.width):
+        starting = told.pages[0].starting or None
+        for line in wrapped(summary(found, starting=starting), output.width):
             yield output.paint(line, Style.BOLD)
         durability = first["durability"]
-        if durability is not None:
+        if durability is not None and starting is None:
             yield f"durability: {escape_controls(str(durability))}"
         if shown:
             yield ""

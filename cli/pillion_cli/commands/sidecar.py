@@ -242,6 +242,7 @@ def _add_journal(options: Options) -> None:
         "--session NAME",
         "restore the journal of this name from the stores of its service if the folder is lost; two"
         " deliverers never share one [the folder's own]",
+        session_name,
     )
 
 
@@ -251,6 +252,13 @@ def _add_delivery_folder(options: Options) -> None:
         "write the files of destinations with protocol File into this folder, which exists "
         "[such destinations are held]",
     )
+
+
+def session_name(text: str) -> str:
+    """Raises ArgumentTypeError."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty: write a name, or leave --session out")
+    return text
 
 
 def address(text: str) -> Address:

@@ -202,7 +202,21 @@ def _list(kind: ListOf, value: Any, path: Path, complaints: Complaints) -> Any:
         for number, item in enumerate(checked):
             if item in checked[:number]:
                 complaints.add((*path, number), item, "is a duplicate", "Keep one of the two.")
+    if kind.key:
+        _refuse_repeated_keys(kind.key, checked, path, complaints)
     return checked
+
+
+def _refuse_repeated_keys(key: str, items: list[Any], path: Path, complaints: Complaints) -> None:
+    seen = set()
+    for number, item in enumerate(items):
+        name = item.get(key) if isinstance(item, dict) else None
+        if isinstance(name, str):
+            if name in seen:
+                complaints.add(
+                    (*path, number, key), name, "is the name of two", "Give each a name of its own."
+                )
+            seen.add(name)
 
 
 def _struct(kind: Struct, value: Any, path: Path, complaints: Complaints) -> Any:

@@ -149,6 +149,7 @@ class _Routes:
             pending=self._delivery.pending if diagnosis.configuration() else 0,
             at=self._clock.time(),
             stores=stores_status(diagnosis.folder.written_stores),
+            starting=diagnosis.administration.starting(),
         )
         return _json(status)
 

@@ -81,6 +81,7 @@ def deliverer_status(
     pending: int,
     at: float,
     stores: StoresStatus | None = None,
+    starting: str | None = None,
 ) -> DelivererStatus:
     """``at`` is in seconds since the epoch. Blocks."""
     return DelivererStatus(
@@ -96,6 +97,7 @@ def deliverer_status(
         history=history,
         pending=pending,
         stores=stores,
+        starting=starting,
     )
 
 

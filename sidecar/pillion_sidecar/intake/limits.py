@@ -126,6 +126,11 @@ class IntakeGate:
     def is_open(self) -> bool:
         return self._reason is None
 
+    @property
+    def reason(self) -> str | None:
+        """Why it is closed."""
+        return self._reason
+
     def problem(self) -> str | None:
         """Return why publishers are not served, for a probe."""
         if not self.is_open:

@@ -115,10 +115,12 @@ def read_header(data: bytes) -> Header | None:
     return Header(number, journal_id, created)
 
 
-def walk(data: bytes, begin: int, end: int) -> Iterator[Step]:
+def walk(data: bytes, begin: int, end: int, *, searches: bool = True) -> Iterator[Step]:
     """Yield each sound record and each unsound stretch of a segment, with its offset.
 
-    The steps cover all from ``begin`` to ``end``, as plain tuples: a restart takes a million.
+    ``searches``: whether an unsound stretch ends where the next sound record begins, which takes
+    the square of its size at worst; else it is the rest. The steps cover all from ``begin`` to
+    ``end``, as plain tuples: a restart takes a million.
     """
     view = memoryview(data)
     unpack, smallest = FRAME.unpack_from, FRAME.size
@@ -135,7 +137,7 @@ def walk(data: bytes, begin: int, end: int) -> Iterator[Step]:
                 yield at, kind, flags, size, entries, record_id
                 at += size
                 continue
-        following = next_sound(data, at, end)
+        following = next_sound(data, at, end) if searches else end
         yield at, UNSOUND, 0, following - at, 0, 0
         at = following
 

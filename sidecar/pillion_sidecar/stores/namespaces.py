@@ -13,14 +13,13 @@ from typing import NamedTuple, Protocol, TypeVar
 from pillion_sidecar.clock import Clock, SystemClock
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.stores.copies import Copy, StoreError
-from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, Request
-from pillion_sidecar.stores.sessions import Sessions, SessionStatus
+from pillion_sidecar.stores.folders import Folders, SystemFolders
+from pillion_sidecar.stores.messages import ClaimRequest, Request
+from pillion_sidecar.stores.sessions import Sessions, SessionStatus, size_of
 from pillion_sidecar.stores.store import (
-    Folders,
     QuotaError,
     SessionsError,
     StoreLimits,
-    SystemFolders,
     UnknownError,
 )
 
@@ -189,22 +188,27 @@ class NamespaceStores:
     ) -> Copy | bytes | StoreError:
         try:
             store = self._store(namespace, creates=isinstance(request, ClaimRequest))
-            if isinstance(request, AppendRequest):
-                self._check_total(len(request.data))
+            if size := size_of(request):
+                self._make_room(size, namespace, session)
             return store.perform(session, request, account=account)
         except StoreError as error:
             return error
 
-    def _check_total(self, size: int) -> None:
+    def _make_room(self, size: int, namespace: str, session: str) -> None:
+        """Have idle copies give way to a session, also those of other namespaces."""
         maximum = self._maximum_bytes
-        if maximum is None:
-            return
-        total = sum(store.total for store in self._stores.values())
-        if total + size > maximum:
-            raise QuotaError(
-                f"the copies of all namespaces take {total} bytes, and {size} more would exceed"
-                f" {maximum}"
-            )
+        while maximum is not None:
+            total = sum(store.total for store in self._stores.values())
+            if total + size <= maximum:
+                return
+            if not any(
+                store.drop_idle(besides=session if name == namespace else "")
+                for name, store in self._stores.items()
+            ):
+                raise QuotaError(
+                    f"the copies of all namespaces take {total} bytes, and {size} more would exceed"
+                    f" {maximum}, journalCopies.maximumBytes of each"
+                )
 
     def _list(
         self, namespace: str | None, after: tuple[str, str], limit: int
@@ -228,7 +232,7 @@ class NamespaceStores:
         if store is None:
             folders = self._folders.open(namespace, creates=creates)
             if folders is None:
-                raise UnknownError("there is no copy of this session; claim it first")
+                raise UnknownError("the store has no copy of this session")
             store = self._stores[namespace] = Sessions(
                 folders,
                 self.limits,

@@ -17,6 +17,7 @@ from pillion_sidecar.journal.repair import write_whole
 from pillion_sidecar.journal.segments import position_of, segment_name, segment_numbers
 from pillion_sidecar.stores import copies
 from pillion_sidecar.stores.copies import NO_EPOCH, Copy, Epoch, FencedError, StoreError
+from pillion_sidecar.stores.folders import Folders
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -32,7 +33,6 @@ from pillion_sidecar.stores.messages import (
 )
 from pillion_sidecar.stores.store import (
     BrokenError,
-    Folders,
     ForbiddenError,
     QuotaError,
     SessionsError,
@@ -143,15 +143,16 @@ class Sessions:
         before = self._check_forgotten(session, request)
         try:
             answer = self._make_room(session, request)
-            if before is not None and before.is_released:
-                answer = self._store.label(session, before.label)
+            if before is not None:
+                if before.is_released:
+                    answer = self._store.label(session, before.label)
+                # Last: with the note, a start removes the folder, and the note fences.
+                self._write_forgotten({k: v for k, v in self._forgotten.items() if k != session})
             if is_new:
                 self._note_owner(session, account)
         except (StoreError, OSError):
             if session in self._store.sizes:
                 self._used.setdefault(session, self._now())
-            if before is not None:
-                self._write_forgotten({**self._forgotten, session: before})
             raise
         self._used[session] = self._now()
         return answer
@@ -161,9 +162,13 @@ class Sessions:
         while True:
             try:
                 return perform(self._store, session, request)
-            except (QuotaError, SessionsError) as error:
-                frees_bytes = isinstance(error, QuotaError)
-                if not self._drop_idle(besides=session, frees_bytes=frees_bytes):
+            except QuotaError:
+                most = self._limits.maximum_bytes - size_of(request)
+                left = self._store.total - sum(size for _, size, _ in self._idle(besides=session))
+                if left > most or not self.drop_idle(besides=session):
+                    raise
+            except SessionsError:
+                if not self.drop_idle(besides=session, frees_bytes=False):
                     raise
 
     def statuses(self, *, after: str, limit: int) -> list[SessionStatus]:
@@ -236,38 +241,38 @@ class Sessions:
         return Copy(promised=epoch)
 
     def _check_forgotten(self, session: str, request: WriterRequest) -> _Forgotten | None:
-        """Return the note that a claim has removed."""
+        """Return the note that a claim is to remove."""
         before = self._forgotten.get(session)
         if before is None:
             return None
         if request.epoch < before.epoch:
             raise _fenced(before)
-        if not isinstance(request, ClaimRequest):
-            return None
-        # Before the session begins anew: a start removes folders of what was forgotten.
-        self._write_forgotten({k: v for k, v in self._forgotten.items() if k != session})
-        return before
+        return before if isinstance(request, ClaimRequest) else None
 
-    def _drop_idle(self, *, besides: str, frees_bytes: bool) -> bool:
+    def drop_idle(self, *, besides: str, frees_bytes: bool = True) -> bool:
         """Forget the session that was idle longest, if that was too long."""
-        before = self._now() - self._limits.maximum_age
-        sizes = self._store.sizes
-        idle = [
-            (used, name)
-            for name, used in self._used.items()
-            if used <= before and name != besides and (sizes[name] or not frees_bytes)
-        ]
-        for used, name in sorted(idle):
+        for used, size, name in sorted(self._idle(besides=besides)):
+            if frees_bytes and not size:
+                continue
             try:
                 epoch = read_promised(self._folders.open(name), name)
             except BrokenError:
                 # Forgotten, it would fence nobody.
                 continue
-            size = sizes[name]
             self._forget(name, epoch)
             self._dropped(name, size, self._now() - used)
             return True
         return False
+
+    def _idle(self, *, besides: str) -> list[tuple[float, int, str]]:
+        """When each idle session was used last, with its size."""
+        before = self._now() - self._limits.maximum_age
+        sizes = self._store.sizes
+        return [
+            (used, sizes[name], name)
+            for name, used in self._used.items()
+            if used <= before and name != besides
+        ]
 
     def _forget(self, session: str, epoch: Epoch, *, is_released: bool = False) -> None:
         kept = sorted(self._forgotten.items(), key=lambda one: one[1].at)[1 - MOST_FORGOTTEN :]
@@ -302,6 +307,11 @@ def _decoded(files: Files, name: str, decode: Callable[[bytes], _Decoded], remed
         raise BrokenError(
             f"{name} cannot be read: {error}; see to the disk, and {remedy}"
         ) from error
+
+
+def size_of(request: Request) -> int:
+    """Return the bytes that a request adds to a copy."""
+    return len(request.data) if isinstance(request, AppendRequest | KeepRequest) else 0
 
 
 def _fenced(forgotten: _Forgotten) -> FencedError:

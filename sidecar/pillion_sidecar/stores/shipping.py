@@ -1,13 +1,14 @@
 """Ships a writer's log to its stores while the writer goes on.
 
 One request to a store is under way, and the next has all that came meanwhile, so a slow store gets
-longer ones and delays nobody. A store that was away is asked what it has, and goes on from there,
-or from the oldest segment that is left. Stores remove a segment once what the log had at its
-removal is stable.
+longer ones and delays nobody. While nobody waits for ``stable``, the next one also gathers for some
+milliseconds, since a request costs a store as much as many indications. A store that was away is
+asked what it has, and goes on from there, or from the oldest segment that is left. Stores remove a
+segment once what the log had at its removal is stable.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -17,21 +18,25 @@ from pillion_sidecar.journal.records import MAXIMUM_RECORD
 from pillion_sidecar.journal.segments import position_of, segment_of
 from pillion_sidecar.stores.copies import (
     NO_REMOVAL,
+    ConflictError,
     Copy,
     Cut,
     Epoch,
     Extent,
     FencedError,
+    GapError,
     Keep,
     Piece,
     Removal,
     StoreError,
+    UnclaimedError,
     bytes_between,
     common_end,
     end_of,
     meeting_point,
     next_change,
 )
+from pillion_sidecar.stores.doubts import Doubts
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -43,6 +48,7 @@ from pillion_sidecar.stores.messages import (
     verb_of,
 )
 from pillion_sidecar.stores.quorum import Membership, is_viable, stable_end
+from pillion_sidecar.stores.store import UnknownError
 from pillion_sidecar.stores.tail import Tail
 
 #: Seconds before a store is asked again, doubled with each failure.
@@ -53,6 +59,10 @@ MOST_RETRY_SECONDS = 30.0
 PROBE_SECONDS = 60.0
 #: The reason of a store that was not heard of yet.
 NO_ANSWER = "no answer yet"
+#: Of one in doubt.
+LOST = "it has lost its copy, and counts once the other stores have answered"
+#: They say that a store does not have what it had.
+_LOSSES = (UnknownError, UnclaimedError, GapError, ConflictError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +83,10 @@ class ShippingLimits:
     #: Bytes that a store is given beyond what is stable, at most about: while too few stores
     #: respond, nothing is removed at the others.
     ahead_bytes: int = 256 << 20
+    #: Seconds after an answer in which the next request gathers, while nobody waits for it.
+    gather_seconds: float = 0.01
+    #: Bytes that are worth a request at once.
+    gather_bytes: int = 128 << 10
 
 
 #: Bytes answer a ``ReadRequest``, and a copy all others.
@@ -123,6 +137,8 @@ class _Member:
     #: Why its last request failed.
     problem: str | None = None
     timer: Timer | None = None
+    #: Runs since its last answer; bytes that come meanwhile are gathered.
+    gathering: Timer | None = None
 
 
 class Shipper:
@@ -169,8 +185,13 @@ class Shipper:
         self._flight_size = flight_size
         self._tail = Tail(maximum=limits.tail_bytes)
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
+        #: Barriers that will come.
+        self._expected = 0
         self._closed = False
         self._probe_timer: Timer | None = None
+        self._doubts = Doubts(membership)
+        #: What the first fenced store said.
+        self._fence: FencedError | None = None
         self._members = {
             name: _Member(name, answers.get(name, Copy()), is_known=name in answers)
             for name in membership.stores
@@ -250,13 +271,28 @@ class Shipper:
         )
 
     def _told(self, name: str) -> str:
-        problem = self._members[name].problem
+        problem = self._problem(self._members[name])
         return name if problem is None else f"{name} ({problem})"
+
+    def _problem(self, member: _Member) -> str | None:
+        return LOST if member.name in self._doubts and member.is_known else member.problem
 
     def start(self) -> None:
         """Ask the stores for what they need; later calls follow by themselves."""
         self._ship()
         self._probe_timer = self._timers.call_later(PROBE_SECONDS, self._probe)
+
+    def expect(self, done: Callable[[], None]) -> Callable[[int], None]:
+        """Return what gets the position of a barrier, once it is known: until then nothing gathers
+        for longer."""
+        self._expected += 1
+        self._hasten()
+
+        def begin(position: int) -> None:
+            self._expected -= 1
+            self.barrier(position, done)
+
+        return begin
 
     def barrier(self, position: int, done: Callable[[], None]) -> None:
         """Call ``done`` once all before ``position`` is stable; immediately if it is. Positions
@@ -265,6 +301,7 @@ class Shipper:
             done()
         elif not self._closed:
             self._barriers.append((position, done))
+            self._hasten()
 
     def close(self) -> None:
         """Nothing more is sent or told."""
@@ -273,19 +310,17 @@ class Shipper:
         if self._probe_timer is not None:
             self._probe_timer.cancel()
         for member in self._members.values():
-            if member.timer is not None:
-                member.timer.cancel()
+            for timer in (member.timer, member.gathering):
+                if timer is not None:
+                    timer.cancel()
 
     # ------------------------------------------------------------------ the stores
 
     @property
     def problems(self) -> Mapping[str, str]:
         """By store."""
-        return {
-            name: member.problem
-            for name, member in self._members.items()
-            if member.problem is not None
-        }
+        told = ((name, self._problem(member)) for name, member in self._members.items())
+        return {name: problem for name, problem in told if problem is not None}
 
     @property
     def missed(self) -> tuple[str, ...]:
@@ -310,7 +345,7 @@ class Shipper:
                 store=name,
                 is_up=member.is_known,
                 behind=bytes_between(self._log, self._shared_end(member.copy), self.end),
-                problem=member.problem,
+                problem=self._problem(member),
             )
             for name, member in self._members.items()
         ]
@@ -319,7 +354,11 @@ class Shipper:
         return copy.end if copy.written == self._epoch else common_end(copy.extents, self._log)
 
     def _responsive(self) -> set[str]:
-        return {name for name, member in self._members.items() if member.is_known}
+        return {
+            name
+            for name, member in self._members.items()
+            if member.is_known and name not in self._doubts
+        }
 
     def _ship(self) -> None:
         for member in self._members.values():
@@ -327,11 +366,16 @@ class Shipper:
 
     def _probe(self) -> None:
         self._probe_timer = self._timers.call_later(PROBE_SECONDS, self._probe)
+        self._claim_again(besides={one.name for one in self._members.values() if one.was_asked})
         for member in self._members.values():
-            if member.is_known and not member.is_asked and not member.was_asked:
-                number, claimant = self._epoch
-                self._send(member, ClaimRequest(number=number, claimant=claimant))
             member.was_asked = False
+
+    def _claim_again(self, *, besides: Collection[str]) -> None:
+        """Ask the stores what they have; those that are asked something will say it."""
+        number, claimant = self._epoch
+        for name, member in self._members.items():
+            if member.is_known and not member.is_asked and name not in besides:
+                self._send(member, ClaimRequest(number=number, claimant=claimant))
 
     def _resume(self) -> None:
         """Ask the stores that waited."""
@@ -370,10 +414,38 @@ class Shipper:
                 begins = not piece.after
                 if self._is_ahead(member.copy) or (begins and self._removing is not None):
                     self._is_held = True
-                else:
+                elif not self._gathers(member, piece):
                     self._append(member, piece)
             case None:
                 self._is_held |= bool(member.copy.replaced)
+
+    def _gathers(self, member: _Member, piece: Piece) -> bool:
+        """Whether more is to come into the next request, which has the end of the log alone."""
+        most = self._limits.gather_bytes
+        if self._flight_size is not None:
+            most = min(most, self._flight_size // 4)
+        return (
+            member.gathering is not None
+            and piece.position >= self._base
+            and 0 < piece.size < most
+            and piece.position + piece.size == self.end
+        )
+
+    def _gather(self, member: _Member) -> None:
+        seconds = self._limits.gather_seconds
+        if seconds and not (self._expected or self._barriers or member.gathering):
+            member.gathering = self._timers.call_later(seconds, partial(self._gathered, member))
+
+    def _gathered(self, member: _Member) -> None:
+        member.gathering = None
+        self._ask(member)
+
+    def _hasten(self) -> None:
+        """Somebody waits: ask what gathers."""
+        for member in self._members.values():
+            if member.gathering is not None:
+                member.gathering.cancel()
+                self._gathered(member)
 
     def _is_ahead(self, copy: Copy) -> bool:
         """Whether more would not make anything stable, and could not be removed at the store."""
@@ -455,19 +527,32 @@ class Shipper:
     def _take(self, member: _Member, answer: Answer) -> None:
         member.is_asked = False
         if isinstance(answer, Copy):
+            if member.copy.written == self._epoch != answer.written:
+                self._lost(member)
+            if self._closed:
+                return
             member.copy, member.is_known = answer, True
             member.failures, member.problem = 0, None
+            self._doubts.take_answer(member.name)
             self._advance()
+            self._gather(member)
             self._ask(member)
             self._resume()
-        elif isinstance(answer, FencedError):
+            return
+        self._doubts.drop_answer(member.name)
+        if isinstance(answer, FencedError):
             member.is_fenced, member.is_known = True, False
             member.problem = str(answer)
-            self._check_fence(answer)
+            self._fence = self._fence or answer
+            self._check_fence()
         elif isinstance(answer, Unanswered):
             self._failed(member, answer.reason, answer.retry_after)
         elif isinstance(answer, StoreError):
+            if isinstance(answer, _LOSSES):
+                member.copy = Copy()
             self._failed(member, str(answer), 0.0)
+            if isinstance(answer, UnknownError | UnclaimedError):
+                self._lost(member)
 
     def _failed(self, member: _Member, reason: str, retry_after: float) -> None:
         """Ask what it has, later."""
@@ -484,7 +569,9 @@ class Shipper:
     def _watch(self, *, advanced: bool) -> None:
         was_stalled = bool(self.stalled)
         if missed := self.missed:
-            self.stalled = {name: self._members[name].problem or NO_ANSWER for name in missed}
+            self.stalled = {
+                name: self._problem(self._members[name]) or NO_ANSWER for name in missed
+            }
         elif advanced or not self.unstable:
             self.stalled = {}
         if bool(self.stalled) is not was_stalled:
@@ -494,18 +581,32 @@ class Shipper:
         member.timer = None
         self._ask(member)
 
-    def _check_fence(self, error: FencedError) -> None:
+    def _lost(self, member: _Member) -> None:
+        """It has forgotten who may write, so others are asked."""
+        asked = [name for name, one in self._members.items() if one.is_asked]
+        self._doubts.add(member.name, asked=asked)
+        self._check_fence()
+        if not self._closed:
+            self._claim_again(besides={member.name})
+
+    def _check_fence(self) -> None:
         """A claim that too few stores have heard of ends nothing: it waits for more."""
-        left = [name for name, member in self._members.items() if not member.is_fenced]
+        if self._fence is None or self._closed:
+            return
+        left = [
+            name
+            for name, member in self._members.items()
+            if not member.is_fenced and name not in self._doubts
+        ]
         if not is_viable(self._membership, left):
             self.close()
-            self._fenced(error)
+            self._fenced(self._fence)
 
     def _advance(self) -> None:
         copies = {
             name: member.copy
             for name, member in self._members.items()
-            if member.copy.written == self._epoch
+            if member.copy.written == self._epoch and name not in self._doubts
         }
         position = stable_end(self._membership, copies, self._responsive())
         if position > self.stable:

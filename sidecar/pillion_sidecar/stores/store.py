@@ -7,21 +7,17 @@ After a crash a copy ends before the first unsound record of its last segment: a
 before that, and the writer sends the rest again.
 """
 
-import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
-from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec import structs
 
-from pillion_sidecar.journal.files import Files, SystemFiles
+from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.identities import identities_name, identities_numbers
 from pillion_sidecar.journal.repair import write_whole
 from pillion_sidecar.journal.segments import (
@@ -48,6 +44,7 @@ from pillion_sidecar.stores.copies import (
     StoreError,
     end_of,
 )
+from pillion_sidecar.stores.folders import Folders
 
 EPOCHS_NAME = "epochs.json"
 #: The id of a journal, in hexadecimal.
@@ -78,53 +75,9 @@ class BrokenError(StoreError):
     """The copy cannot be used until somebody has seen to the disk."""
 
 
-class Folders(Protocol):
-    """The folders of the sessions. Every call blocks and may raise OSError."""
-
-    def names(self) -> list[str]: ...
-
-    def create(self, name: str) -> None:
-        """Create a folder, unless it is there; on disk when this returns."""
-
-    def open(self, name: str) -> Files: ...
-
-    def remove(self, name: str) -> None:
-        """Remove a folder with all in it; on disk when this returns."""
-
-    def changed_at(self, name: str) -> float:
-        """Return when a folder was last written to, in seconds since the epoch."""
-
-    def own_files(self) -> Files:
-        """Return the files beside the folders."""
-
-
-class SystemFolders:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def names(self) -> list[str]:
-        with os.scandir(self._folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-
-    def create(self, name: str) -> None:
-        (self._folder / name).mkdir(mode=0o700, exist_ok=True)
-        SystemFiles(self._folder).sync_folder()
-
-    def open(self, name: str) -> Files:
-        return SystemFiles(self._folder / name)
-
-    def remove(self, name: str) -> None:
-        shutil.rmtree(self._folder / name)
-        SystemFiles(self._folder).sync_folder()
-
-    def changed_at(self, name: str) -> float:
-        folder = self._folder / name
-        with os.scandir(folder) as entries:
-            files = [entry.stat().st_mtime for entry in entries]
-        return max(files, default=folder.stat().st_mtime)
-
-    def own_files(self) -> Files:
-        return SystemFiles(self._folder)
+#: Segments of a copy that may be smaller than this, about: each request looks at all.
+MOST_SMALL_SEGMENTS = 1000
+SMALL_SEGMENT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +130,8 @@ class Store:
         if session not in self._sizes:
             if len(self._sizes) >= self._limits.maximum_sessions:
                 raise SessionsError(
-                    f"the store keeps {len(self._sizes)} sessions, and may keep no more"
+                    f"the store keeps {len(self._sizes)} sessions of the namespace, and may keep no"
+                    " more by journalCopies.maximumSessions"
                 )
             self._folders.create(session)
             self._sizes[session] = 0
@@ -197,6 +151,8 @@ class Store:
         stored = self._copy(session)
         _check_records(session, piece, data)
         self._check_quota(len(data))
+        if not segment_of(piece.position)[1]:
+            self._check_segments(session, stored.copy)
         copy = stored.append(epoch, piece, data, base=base)
         self._measure(session, copy)
         return copy
@@ -257,7 +213,7 @@ class Store:
 
     def _copy(self, session: str) -> "StoredCopy":
         if session not in self._sizes:
-            raise UnknownError("there is no copy of this session; claim it first")
+            raise UnknownError("the store has no copy of this session")
         stored = self._loaded.get(session)
         if stored is None:
             stored = self._loaded[session] = StoredCopy(session, self._folders.open(session))
@@ -266,8 +222,15 @@ class Store:
     def _check_quota(self, size: int) -> None:
         if self._total + size > self._limits.maximum_bytes:
             raise QuotaError(
-                f"the copies take {self._total} bytes, and {size} more would exceed"
-                f" {self._limits.maximum_bytes}"
+                f"the copies of the namespace take {self._total} bytes, and {size} more would exceed"
+                f" {self._limits.maximum_bytes}, journalCopies.maximumBytes"
+            )
+
+    def _check_segments(self, session: str, copy: Copy) -> None:
+        segments, size = len(copy.kept), self._sizes[session]
+        if segments >= MOST_SMALL_SEGMENTS + size // SMALL_SEGMENT:
+            raise MalformedError(
+                f"the copy has {segments} segments in {size} bytes, more than a writer makes"
             )
 
     def _measure(self, session: str, copy: Copy) -> None:
@@ -559,7 +522,7 @@ def _load_last(files: Files, extent: Extent) -> Extent:
 
 
 def _sound_end(data: bytes, begin: int = HEADER_SIZE) -> int:
-    for at, kind, *_ in walk(data, begin, len(data)):
+    for at, kind, *_ in walk(data, begin, len(data), searches=False):
         if kind == UNSOUND:
             return at
     return len(data)

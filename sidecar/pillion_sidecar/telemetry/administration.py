@@ -94,6 +94,8 @@ class Administration:
     #: Filters whose last good version stays in force: name to reason.
     kept_filters: Callable[[], Mapping[str, str]] = dict
     drain: Drain
+    #: Why the journal's folder is not read yet; None: it is, or there is none.
+    starting: Callable[[], str | None] = lambda: None
     #: Checks requests of web pages; None: tokens are required.
     origins: OriginPolicy | None = None
     history: History
@@ -181,6 +183,7 @@ def queue_page(administration: Administration, *, after: str, limit: int) -> Que
         schema_level=LEVEL,
         queues=[queue_status(queue, clock=clock) for queue in page],
         next=last if len(page) < len(wanted) else None,
+        starting=administration.starting() or UNSET,
     )
     if not after:
         ended = delivery.ended_subscriptions()
@@ -246,8 +249,15 @@ class _Routes:
         return web.json_response({"name": name, "discarded": self._delivery.purge(name) or 0})
 
     async def drain(self, request: web.Request) -> web.Response:
-        """Speed up delivery; answer 200 if nothing is pending, 202 after the time-out."""
+        """Speed up delivery; answer 200 if nothing is pending, 202 after the time-out, and 503
+        before the journal is read."""
         timeout = seconds(request, "timeout", MAXIMUM_DRAIN_TIMEOUT, default=DEFAULT_DRAIN_TIMEOUT)
+        starting = self._administration.starting()
+        if starting is not None:
+            # Nobody knows yet what is pending.
+            raise web.HTTPServiceUnavailable(
+                text=f"the journal is not read yet: {starting}", headers={"Retry-After": "1"}
+            )
         if self._draining >= MOST_DRAINING:
             raise web.HTTPServiceUnavailable(
                 text=f"{MOST_DRAINING} requests wait for the drain already",

@@ -189,6 +189,8 @@ class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     pending: Count
     #: The stores of the journal; None without any.
     stores: StoresStatus | None = None
+    #: Why the journal's folder is not read yet; None: it is, or there is none.
+    starting: str | None = None
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

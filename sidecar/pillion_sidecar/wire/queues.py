@@ -226,6 +226,8 @@ class QueuePage(_Record, kw_only=True, frozen=True):
     queues: Annotated[list[QueueStatus], Meta(max_length=MOST_ENTRIES)]
     #: The next page's ``after``; None on the last.
     next: _Name | None = None
+    #: Why the journal's folder is not read yet, so that nothing is delivered.
+    starting: str | UnsetType = UNSET
     ended_subscriptions: Annotated[list[SubscriptionEnd], Meta(max_length=MOST_ENTRIES)] | (
         UnsetType
     ) = UNSET

@@ -19,7 +19,7 @@ from pillion_sidecar.stores.messages import (
     RemoveRequest,
 )
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
-from pillion_sidecar.stores.shipping import Shipper, Unanswered
+from pillion_sidecar.stores.shipping import Shipper, ShippingLimits, Unanswered
 from pillion_sidecar.testing import FakeTime
 from support.broker_programs import NATS_SERVER, WITHOUT_NATS_SERVER
 from support.nats_cluster import LOOK, STREAM, SUBJECT, NATSCluster, clustered
@@ -46,6 +46,7 @@ class Writer:
             reader=WaitingReader(self.log),
             timers=time,
             fenced=self.fenced.append,
+            limits=ShippingLimits(gather_seconds=0.0),
         )
 
     def begin(self, number: int) -> None:

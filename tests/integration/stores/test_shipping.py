@@ -18,7 +18,7 @@ from pillion_sidecar.stores.copies import FencedError
 from pillion_sidecar.stores.messages import ClaimRequest, Request
 from pillion_sidecar.stores.namespaces import SystemNamespaceFolders
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
-from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Shipper
+from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Shipper, ShippingLimits
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import RecordingFiles
 from support.journal_gateway import JournalGateway, opened
@@ -64,6 +64,7 @@ class Writer:
             reader=WaitingReader(self.log),
             timers=time,
             fenced=self.fenced.append,
+            limits=ShippingLimits(gather_seconds=0.0),
         )
 
     def write(self, *sizes: int) -> None:

@@ -200,6 +200,13 @@ async def test_a_start_listens_while_it_waits_for_its_stores(world: World) -> No
         await made.logged("stores-awaited")
         answer = await made.publish(*alerts(0, 1))
         assert answer.status == 503
+        # What is in the folder is pending, and nobody has read it.
+        assert (await made.post("/drain")).status == 503
+        assert (await made.get("/v1/queues")).document["starting"]
+        assert (await made.get("/v1/status")).document["starting"]
+        reason = answer.document["reason"]
+        assert reason.startswith("the start waits for stores of the journal: ")
+        assert all(f"{name} (it answered HTTP 503" in reason for name in world.names[1:])
         world.back()
         await made.logged("session-claimed")
         while answer.status == 503:
@@ -211,6 +218,7 @@ async def test_a_start_listens_while_it_waits_for_its_stores(world: World) -> No
         await made.logged("stores-awaited")
         made.process.terminate()
         assert await made.ended() == 0
+        assert not made.events("deliverer-stopping")
 
 
 async def test_a_second_deliverer_of_the_session_ends_the_first_by_name(world: World) -> None:

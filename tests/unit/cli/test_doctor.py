@@ -92,6 +92,18 @@ def test_clocks_are_compared_within_the_time_of_the_request(
     assert text in found.text
 
 
+def test_a_start_that_waits_is_not_taken_for_missing_resources() -> None:
+    status = changed(starting="it waits for b (refused)", revision=None, journal=None)
+    page = QueuePage(queues=[], starting="it waits for b (refused)")
+    told = [(one.level, one.check, one.text) for one in check_configuration(status, page)]
+    assert told == [
+        (Level.PROBLEM, "start", "nothing is delivered yet: it waits for b (refused)"),
+        (Level.WARNING, "configuration", "none is in force yet"),
+    ]
+    journal = check_journal(status)
+    assert (journal.level, journal.text) == (Level.WARNING, "it is not read yet")
+
+
 @pytest.mark.parametrize(
     ("changes", "level", "text"),
     [
@@ -118,6 +130,7 @@ UP, DOWN = {}, {"is_up": False, "problem": "refused"}
     ("unstable", "members", "level", "text"),
     [
         (0, [UP, UP], Level.OK, "all 2 are up; 0.0 MB of the journal are in too few stores, 10.0"),
+        (0, [UP, {"behind_bytes": 2000}], Level.OK, "all 2 are up; 1 lacks 2,000 bytes; 0.0 MB"),
         (8_000_000, [UP, UP], Level.WARNING, "8.0 MB of the journal are in too few"),
         (0, [UP, DOWN], Level.WARNING, "enough are up, but not 1 (refused); 0.0 MB"),
         (

@@ -182,6 +182,12 @@ def test_the_oldest_first() -> None:
     assert ordered[0].queue.name == "b-slow"
 
 
+def test_a_start_that_waits_is_told_instead_of_queues() -> None:
+    assert summary([], starting="it waits for b\n") == (
+        "nothing is delivered yet: it waits for b\\u000a"
+    )
+
+
 @pytest.mark.parametrize(
     ("queues", "text"),
     [

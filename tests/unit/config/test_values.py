@@ -18,6 +18,7 @@ from pillion_sidecar.config.schema.destination import (
 )
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.config.schema.proxy import Proxy
+from pillion_sidecar.config.validation import Complaints, check
 from pillion_sidecar.fields import (
     Boolean,
     Field,
@@ -28,6 +29,7 @@ from pillion_sidecar.fields import (
     declared,
     one_of,
     relevant,
+    required,
     resource,
     structure,
 )
@@ -149,3 +151,12 @@ def test_secrets_are_found_by_the_schema() -> None:
 
 def test_no_text_of_a_destination_shows_its_key() -> None:
     assert "geheim" not in repr(TLSOptions(client_key=b"geheim"))
+
+
+def test_two_items_of_one_name_are_refused_as_by_the_api_server() -> None:
+    item = structure(required("name", Text(max_length=9), "N."))
+    kind = ListOf(item=item, max_items=3, key="name")
+    found: list[tuple[object, ...]] = []
+    complaints = Complaints(lambda reason, path, value, message, _: found.append((path, message)))
+    check(kind, [{"name": "a"}, {"name": "b"}, {"name": "a"}], ("groups",), complaints)
+    assert found == [(("groups", 2, "name"), "is the name of two")]

@@ -6,6 +6,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from pillion_sidecar.stores.store import (
     QuotaError,
     StoreLimits,
 )
+from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Kind, RecordingFiles
 from support.intake import Door
 from support.journal_gateway import JournalGateway, opened
@@ -332,8 +334,8 @@ async def test_the_log_tells_of_a_refusal_once_in_a_while(
         await gateway.refused(append_of(log_of(100, 1900)))
     (told,) = [one for one in caplog.records if one.__dict__.get("event") == "journal-copy-refused"]
     assert told.getMessage() == (
-        "copies of journals of namespace _ are refused: the copies take 0 bytes, and 2112 more"
-        " would exceed 2000"
+        "copies of journals of namespace _ are refused: the copies of the namespace take 0"
+        " bytes, and 2112 more would exceed 2000, journalCopies.maximumBytes"
     )
 
 
@@ -372,6 +374,31 @@ async def test_all_namespaces_together_take_no_more_than_the_volume_gives() -> N
             "a": NamespaceUsage(len(log.content()), 1),
             "b": NamespaceUsage(0, 1),
         }
+    finally:
+        worker.close()
+
+
+async def test_idle_copies_of_another_namespace_give_way_where_the_volume_is_full() -> None:
+    log = log_of(100)
+    time = FakeTime()
+    worker = ThreadWorker(
+        name="stores", call_soon_threadsafe=asyncio.get_running_loop().call_soon_threadsafe
+    )
+    stores = NamespaceStores(
+        RecordingNamespaces(),
+        replace(LIMITS, maximum_age=100.0),
+        worker=worker,
+        clock=time,
+        maximum_bytes=len(log.content()) + 10,
+    )
+    try:
+        for namespace in ("a", "b"):
+            await stores.perform(namespace, SESSION, CLAIM)
+        await stores.perform("a", SESSION, append_of(log))
+        time.step(100.0)
+        await stores.perform("b", SESSION, append_of(log))
+        assert stores.usage["a"] == NamespaceUsage(0, 0)
+        assert stores.dropped == {"a": 1}
     finally:
         worker.close()
 

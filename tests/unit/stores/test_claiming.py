@@ -499,6 +499,15 @@ def test_one_gateway_is_not_taken_for_several_stores(gateway: str | None, says: 
     check_access(StoresPolicy(groups=(group("g", "a"),)), service="one", gateway="http://gate:1")
 
 
+def test_a_name_that_makes_no_url_is_refused_by_name() -> None:
+    policy = StoresPolicy(groups=(group("g", "1234", "store"),))
+    with pytest.raises(ConfigurationError) as raised:
+        check_access(policy, service="default", gateway="http://gate:{service}")
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.value) == ("spec.stores.groups", "store")
+    assert "--gateway http://gate:{service}" in problem.message
+
+
 async def test_a_folder_that_was_cut_to_nothing_is_not_gone_on_from() -> None:
     """A crash in between leaves its first segments, and what was pending is behind them."""
     old = begun_with(since(log_of(10, 20, 3000, 40), 3), 2.0)

@@ -16,6 +16,7 @@ from pillion_sidecar.stores.copies import (
     FencedError,
     UnclaimedError,
 )
+from pillion_sidecar.stores.folders import SystemFolders
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -33,7 +34,6 @@ from pillion_sidecar.stores.store import (
     QuotaError,
     SessionsError,
     StoreLimits,
-    SystemFolders,
     UnknownError,
 )
 from pillion_sidecar.testing import FakeTime
@@ -239,6 +239,34 @@ def test_a_session_with_broken_epochs_harms_no_other(content: bytes) -> None:
     kept.time.step(LIMITS.maximum_age)
     kept.ask(ClaimRequest(**ONE), THIRD)
     assert [name for name, *_ in kept.dropped] == [OTHER]
+
+
+def test_a_request_that_can_never_fit_drops_no_copy() -> None:
+    kept = Kept()
+    kept.begin()
+    kept.time.step(LIMITS.maximum_age)
+    kept.ask(ClaimRequest(**ONE), OTHER)
+    with pytest.raises(QuotaError):
+        kept.ask(append_of(OTHER, LIMITS.maximum_bytes), OTHER)
+    assert kept.dropped == []
+
+
+def test_a_crash_while_a_released_session_begins_anew_leaves_its_fence() -> None:
+    kept = Kept()
+    kept.ask(ClaimRequest(**TWO))
+    kept.ask(ReleaseRequest(**TWO))
+    three: dict[str, Any] = {"number": 3, "claimant": "third"}
+    # All that is on disk before the note goes.
+    kept.folders.own.failing = lambda one: OSError(errno.EIO, "x")
+    with pytest.raises(OSError, match="x"):
+        kept.ask(ClaimRequest(**three))
+    kept.folders.own.failing = None
+    kept.restart()
+    assert kept.sessions.count == 0
+    with pytest.raises(FencedError):
+        kept.ask(ClaimRequest(**ONE))
+    anew = kept.ask(ClaimRequest(**three))
+    assert anew == Copy(promised=Epoch(3, "third"), written=Epoch(2, "next (released)"))
 
 
 def test_a_claim_that_is_refused_leaves_the_session_forgotten() -> None:

@@ -5,7 +5,7 @@ quorum has knows all that was stable, though the folder is gone.
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -70,7 +70,7 @@ class Run:
             reader=LateReader(self),
             timers=time,
             fenced=lambda _: None,
-            limits=self.limits,
+            limits=replace(self.limits, gather_seconds=0.0),
         )
         return self.shipper
 

@@ -1,6 +1,8 @@
 """A writer's log reaches its stores: one request to each, from where it is, and what is stable is
 told."""
 
+from typing import Any
+
 import pytest
 
 from pillion_sidecar.journal.identities import identities_name
@@ -11,6 +13,7 @@ from pillion_sidecar.journal.segments import (
     segment_numbers,
 )
 from pillion_sidecar.stores.copies import Epoch
+from pillion_sidecar.stores.doubts import Doubts
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -20,6 +23,7 @@ from pillion_sidecar.stores.messages import (
 )
 from pillion_sidecar.stores.quorum import Between, Membership, StoreGroup
 from pillion_sidecar.stores.shipping import (
+    LOST,
     MOST_RETRY_SECONDS,
     PROBE_SECONDS,
     RETRY_SECONDS,
@@ -27,7 +31,16 @@ from pillion_sidecar.stores.shipping import (
 )
 from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.stores.tail import Tail, whole_records
-from support.stores import NAMES, SESSION, ScriptedStores, ShippedLog, Writer, answers_of
+from support.stores import (
+    MEMBERSHIP,
+    NAMES,
+    SESSION,
+    RecordingFolders,
+    ScriptedStores,
+    ShippedLog,
+    Writer,
+    answers_of,
+)
 
 ONE, TWO = Epoch(1, "x"), Epoch(2, "x")
 
@@ -380,6 +393,76 @@ def test_a_store_that_lost_its_disk_is_found_out_and_given_all_although_nothing_
     assert writer.stores.content("b") == writer.log.content()
 
 
+def lose(writer: Writer, store: str) -> None:
+    """The store's volume is lost, with what it has promised."""
+    writer.stores.folders[store] = RecordingFolders()
+    writer.stores.restart(store)
+
+
+def test_a_store_that_says_that_its_copy_is_gone_counts_no_more(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.answer("a")
+    writer.barrier()
+    lose(writer, "a")
+    writer.write(10)
+    writer.stores.answer("a")
+    writer.stores.answer("b")
+    assert writer.stable == []
+    behind = {one.store: one.behind for one in writer.shipper.statuses()}
+    assert behind["a"] == len(writer.log.content())
+    writer.stores.run("c")
+    assert writer.stable
+    writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.stores.content("a") == writer.log.content()
+
+
+def test_a_store_that_lost_what_it_promised_makes_no_fenced_writer_stable(writer: Writer) -> None:
+    writer.write(100)
+    writer.stores.run()
+    for store in "ab":
+        writer.stores.stores[store].claim(SESSION, TWO)
+    lose(writer, "a")
+    writer.write(10)
+    writer.barrier()
+    for _ in range(5):
+        writer.stores.run("a", "c")
+        writer.time.advance(MOST_RETRY_SECONDS)
+    assert (writer.stable, writer.fenced) == ([], [])
+    assert writer.shipper.problems["a"] == LOST
+    writer.stores.run("b")
+    assert (writer.stable, len(writer.fenced)) == ([], 1)
+
+
+def test_where_all_stores_have_lost_it_their_own_word_is_enough(writer: Writer) -> None:
+    writer.shipper.start()
+    writer.write(100)
+    writer.stores.run()
+    for store in NAMES:
+        lose(writer, store)
+    end = writer.barrier()
+    writer.write(10)
+    later = writer.barrier()
+    for _ in range(3):
+        writer.stores.run()
+        writer.time.advance(RETRY_SECONDS)
+    writer.stores.run()
+    assert writer.stable == [end, later]
+    assert all(writer.stores.content(one) == writer.log.content() for one in NAMES)
+
+
+def test_an_answer_to_what_was_sent_before_the_loss_ends_no_doubt() -> None:
+    doubts = Doubts(MEMBERSHIP)
+    doubts.add("a", asked="b")
+    assert [doubts.take_answer(one) for one in "acb"] == [False, False, False]
+    assert "a" in doubts
+    assert doubts.take_answer("b")
+    assert "a" not in doubts
+    doubts.add("a", asked="b")
+    doubts.drop_answer("b")
+    assert [doubts.take_answer(one) for one in "bc"] == [False, True]
+
+
 def test_a_writer_with_nothing_to_ship_finds_out_that_another_has_claimed(writer: Writer) -> None:
     writer.shipper.start()
     writer.time.advance(PROBE_SECONDS)
@@ -659,3 +742,61 @@ def test_each_store_tells_how_far_it_is(writer: Writer) -> None:
     assert writer.shipper.requests["append", "ok"] == 4
     assert writer.shipper.requests["append", "unanswered"] == 1
     assert writer.shipper.requests["claim", "ok"] == 0
+
+
+def gathering(**given: Any) -> Writer:
+    """A writer whose stores have just answered."""
+    writer = Writer(gathers=1.0, **given)
+    writer.begin(1)
+    writer.stores.run()
+    return writer
+
+
+def test_a_request_gathers_while_nobody_waits_for_stable() -> None:
+    writer = gathering()
+    for size in (100, 20, 30):
+        writer.write(size)
+    writer.time.advance(0.9)
+    assert writer.stores.waiting == []
+    writer.time.advance(0.1)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+    assert writer.last_data("a") == writer.log.segments[1][HEADER_SIZE:]
+    # Later than a while after the last answer, nothing gathers.
+    writer.stores.run()
+    writer.time.advance(1.0)
+    writer.write(10)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+
+
+def test_who_waits_for_stable_waits_for_no_gathering() -> None:
+    writer = gathering()
+    writer.write(100)
+    assert writer.stores.waiting == []
+    # Its position is not known yet.
+    begin = writer.shipper.expect(lambda: writer.stable.append(0))
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+    writer.stores.run()
+    writer.write(50)
+    begin(writer.shipper.end)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+    writer.write(50)
+    writer.stores.answer("a")
+    writer.stores.answer("b")
+    assert writer.stable == [0]
+    # From the next answer on, nobody waits.
+    writer.stores.run()
+    writer.write(10)
+    assert writer.stores.waiting == []
+    # A barrier without a word before it hastens as well.
+    writer.barrier()
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
+
+
+@pytest.mark.parametrize("given", [{}, {"flight_size": 2000}])
+def test_what_is_worth_a_request_does_not_gather(given: dict[str, Any]) -> None:
+    most = 500 if given else 700
+    writer = gathering(limits=ShippingLimits(gather_bytes=700), **given)
+    while writer.shipper.unstable < most:
+        assert writer.stores.waiting == []
+        writer.write(20)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from pillion_sidecar.journal import segments
 from pillion_sidecar.journal.segments import position_of, segment_name
+from pillion_sidecar.stores import store as stores
 from pillion_sidecar.stores.copies import (
     ConflictError,
     Copy,
@@ -18,6 +20,7 @@ from pillion_sidecar.stores.copies import (
     Piece,
     Removal,
 )
+from pillion_sidecar.stores.folders import SystemFolders
 from pillion_sidecar.stores.store import (
     BrokenError,
     MalformedError,
@@ -25,7 +28,6 @@ from pillion_sidecar.stores.store import (
     SessionsError,
     Store,
     StoreLimits,
-    SystemFolders,
     UnknownError,
 )
 from support.crashing_files import Kind, Operation, RecordingFiles
@@ -63,6 +65,34 @@ def test_a_copy_on_a_real_disk_is_what_was_shipped(tmp_path: Path) -> None:
     assert again.claim(SESSION, ONE) == copy
     assert content_of(again, copy) == log.content()
     assert (tmp_path / SESSION / segment_name(1)).read_bytes() == log.segments[1]
+
+
+def test_a_copy_of_many_tiny_segments_is_no_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "MOST_SMALL_SEGMENTS", 3)
+    log = log_of(10, 10, 10, 10)
+    with pytest.raises(MalformedError, match="the copy has 3 segments in"):
+        filled(log)
+
+
+def test_records_that_pretend_to_be_others_are_refused_at_the_first_unsound_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def searched(*_: object) -> int:
+        raise AssertionError("the rest was searched")
+
+    monkeypatch.setattr(segments, "next_sound", searched)
+    store = Store(RecordingFolders(), LIMITS)
+    store.claim(SESSION, ONE)
+    piece, data = log_of(10, 5000).next(0)
+    with pytest.raises(MalformedError, match="are no sound records"):
+        store.append(SESSION, ONE, piece, data[:-1] + b"?", base=0)
+
+
+def test_a_folder_that_is_gone_may_be_removed_again(tmp_path: Path) -> None:
+    folders = SystemFolders(tmp_path)
+    folders.create(SESSION)
+    folders.remove(SESSION)
+    folders.remove(SESSION)
 
 
 def test_nothing_is_told_before_it_is_synced() -> None:

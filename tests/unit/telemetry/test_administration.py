@@ -39,6 +39,7 @@ async def _client(
     *queues: StillQueue,
     left: int = 0,
     drain: Drain | None = None,
+    starting: str | None = None,
     delivery: StillDelivery | None = None,
     history: History | None = None,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
@@ -59,6 +60,7 @@ async def _client(
                 revision=lambda: "r7",
                 durability=lambda: Durability.STATE_ONLY,
                 drain=drain or drained,
+                starting=lambda: starting,
                 origins=OriginPolicy("127.0.0.1"),
                 history=history,
                 redriver=redriver_of(history, delivery, fake_time),
@@ -234,6 +236,17 @@ async def test_an_unknown_name_is_answered_with_the_nearest(fake_time: FakeTime,
         assert answer.status == 404
         reason = "no destination queue named 'siemm'; did you mean siem?"
         assert await answer.json() == {"reason": reason}
+
+
+async def test_before_the_journal_is_read_nobody_says_that_nothing_is_pending(
+    fake_time: FakeTime,
+) -> None:
+    async with _client(fake_time, starting="it waits for b (refused)") as client:
+        drained = await client.post("/drain")
+        assert (drained.status, drained.headers["Retry-After"]) == (503, "1")
+        assert "the journal is not read yet: it waits for b (refused)" in await drained.text()
+        page = await (await client.get("/v1/queues")).json()
+        assert page["starting"] == "it waits for b (refused)"
 
 
 async def test_drain_says_whether_anything_is_left(fake_time: FakeTime) -> None:

@@ -127,5 +127,13 @@ STORES = structure(
             message="is empty",
             remedy="Write at least one group, or remove stores.",
         ),
+        Rule(
+            cel="!has(self.flightSize) || "
+            'quantity(string(self.flightSize)).compareTo(quantity("1")) >= 0',
+            holds=lambda stores: amount(stores.get("flightSize", FLIGHT_SIZE)) >= 1,
+            field="flightSize",
+            message="is less than one byte",
+            remedy=f"Write a size such as {FLIGHT_SIZE}.",
+        ),
     ),
 )
