@@ -118,7 +118,7 @@ class AdoptionRoutes:
     async def _list(self, _: web.Request) -> web.StreamResponse:
         from pillion_sidecar.wire.adoptions import AdoptionPage, encode
 
-        known = [] if self._adoptions is None else self._adoptions.statuses
+        known = [] if self._adoptions is None else self._adoptions.look()
         return _json(encode(AdoptionPage(adoptions=known)))
 
 

@@ -59,6 +59,8 @@ FOLDER_NAME = "adopting"
 MOST_AT_ONCE = 8
 #: Ended ones that are remembered.
 MOST_ENDED = 100
+#: Seconds without progress after which an adoption gives way to those that wait.
+GIVE_WAY_SECONDS = 300.0
 
 
 class State(StrEnum):
@@ -102,6 +104,19 @@ class _Adoption:
     left: Mapping[str, str] = field(default_factory=dict)
     #: On the gateway's clock; None: it has not ended.
     ended_at: float | None = None
+    task: asyncio.Task[None] | None = None
+    gives_way: bool = False
+    #: How far it was when it was last looked at, and since when (on the gateway's clock).
+    _seen: tuple[State, int] = (State.WAITING, 0)
+    _seen_since: float = 0.0
+
+    def look(self, now: float) -> float:
+        """Return for how many seconds it has made no progress; 0: it is not under way."""
+        settled = (one.taken + one.duplicate + one.refused for one in self.progress.values())
+        seen = self.state, sum(settled)
+        if seen != self._seen or self.state in (State.WAITING, *_ENDED):
+            self._seen, self._seen_since = seen, now
+        return now - self._seen_since
 
     def wait(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
         self.missing = tuple(missed)
@@ -185,14 +200,23 @@ class Adoptions:
         self._forget_ended()
         self._adoptions[order.session] = adoption
         task = asyncio.get_running_loop().create_task(self._adopt(adoption))
+        adoption.task = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return adoption.status(self._gateway.clock.monotonic())
 
-    @property
-    def statuses(self) -> list[AdoptionStatus]:
+    def look(self) -> list[AdoptionStatus]:
+        """Return how far all are. One that makes no progress gives way to those that wait."""
         now = self._gateway.clock.monotonic()
-        return [adoption.status(now) for adoption in self._adoptions.values()]
+        known = list(self._adoptions.values())
+        idle = [(one.look(now), at) for at, one in enumerate(known)]
+        longest, at = max(idle, default=(0.0, 0))
+        if longest >= GIVE_WAY_SECONDS and any(one.state is State.WAITING for one in known):
+            victim = known[at]
+            if victim.task is not None and not victim.gives_way:
+                victim.gives_way = True
+                victim.task.cancel()
+        return [adoption.status(now) for adoption in known]
 
     async def close(self) -> None:
         """End what is under way."""
@@ -210,6 +234,11 @@ class Adoptions:
         try:
             async with self._slots:
                 await self._carry_out(adoption)
+        except asyncio.CancelledError:
+            if not adoption.gives_way:
+                raise
+            problem = adoption.status(0.0).problem or "it makes no progress"
+            self._failed(adoption, f"{problem}; it gives way to adoptions that wait")
         except StoppedError as error:
             adoption.problem = str(error)
         except OSError as error:

@@ -54,6 +54,8 @@ from pillion_sidecar.wire.journals import JournalCopy
 
 logger = logging.getLogger("pillion.operator")
 
+#: The part of the time between two rounds after which the next comes while something happens.
+BUSY_PART = 0.25
 #: Concurrent requests to gateways.
 MOST_AT_ONCE = 4
 #: Adoptions of one gateway that are not done, and new orders to it in one round.
@@ -112,8 +114,9 @@ class Adoptions:
         self._retries: dict[str, _Retry] = {}
         #: The sessions that each gateway pod has said to be done.
         self._done: dict[str, set[str]] = {}
-        #: Why the sessions of services waited in the last round, and what Events tell of it.
-        self._problems: dict[Key, Waits] = {}
+        #: Why the sessions of services wait, and since when (monotonic).
+        self._problems: dict[Key, tuple[Waits, float]] = {}
+        #: What Events tell of it.
         self._told: dict[Key, Waits] = {}
         #: Why gateways do not list their copies.
         self._unlisted: dict[Key, str] = {}
@@ -121,9 +124,17 @@ class Adoptions:
 
     async def run(self) -> NoReturn:
         while True:
-            await self._context.clock.sleep(self._interval)
+            await self._context.clock.sleep(self._pause())
             what = "cannot look for journals of pods that are gone"
             await succeeds(self.round(), what, extra={"event": "adoption-round-failed"})
+
+    def _pause(self) -> float:
+        """Shorter while somebody may turn out to be gone, or is being adopted."""
+        known = self._context.sessions.values()
+        is_busy = self._missed - self._proven.keys() or any(
+            one.sessions and one.waits is None for one in known
+        )
+        return self._interval * BUSY_PART if is_busy else self._interval
 
     async def round(self) -> None:
         self._events = 0
@@ -431,10 +442,18 @@ class Adoptions:
                 before[key] = now
                 self._gauge.labels(key.namespace, key.name).set(now.sessions)
                 self._context.queue.add(status_of(key))
-        problems = {key: one.waits for key, one in found.items() if one.waits is not None}
-        for key, waits in problems.items():
-            # What is over within a round is not told.
-            is_news = self._problems.get(key) == waits and self._told.get(key) != waits
+        self._tell_waiting(found)
+
+    def _tell_waiting(self, found: Mapping[Key, PendingSessions]) -> None:
+        now, before = self._context.clock.monotonic(), self._problems
+        waiting = {key: one.waits for key, one in found.items() if one.waits is not None}
+        self._problems = {}
+        for key, waits in waiting.items():
+            known, since = before.get(key, (None, now))
+            since = since if known == waits else now
+            self._problems[key] = waits, since
+            # What is soon over is not told.
+            is_news = now - since >= self._interval and self._told.get(key) != waits
             if is_news and self._publish(
                 key,
                 type="Warning",
@@ -442,8 +461,7 @@ class Adoptions:
                 note=waits_note(found[key]),
             ):
                 self._told[key] = waits
-        self._problems = problems
-        self._told = {key: waits for key, waits in self._told.items() if key in problems}
+        self._told = {key: waits for key, waits in self._told.items() if key in waiting}
 
     def _publish(self, service: Key, *, type: str, reason: str, note: str) -> bool:
         """About the service, or about a gateway of its namespace if it does not exist any more.
