@@ -97,11 +97,13 @@ async def claim_folder(
     transport: Transport,
     timers: Timers,
     waiting: Waiting,
+    admit: Callable[[Copy], Awaitable[None]] | None = None,
 ) -> Claimed:
     """Fence the writers before, and make the folder the latest copy; its lock is held.
 
     Waits until enough stores have answered. ``claimant`` differs for each process, and for each of
-    its claims. Raises StoreError and OSError: the folder itself cannot be used.
+    its claims. ``admit`` gets the latest copy before anything of the folder is changed; the rest
+    waits for it. Raises StoreError and OSError: the folder itself cannot be used.
     """
     own = await asyncio.to_thread(StoredCopy, session, files)
     claimer = _Claimer(
@@ -115,6 +117,8 @@ async def claim_folder(
     epoch, answers = await claimer.run()
     source = latest({_FOLDER: own.copy, **answers})
     chosen = own.copy if source == _FOLDER else answers[source]
+    if admit is not None:
+        await admit(chosen)
     lacked = own.lacks_end or (
         source != _FOLDER
         and (
@@ -135,6 +139,25 @@ async def claim_folder(
         source=None if source == _FOLDER else source,
         lacked=lacked,
     )
+
+
+async def find(stores: Sequence[str], *, transport: Transport) -> Mapping[str, Answer]:
+    """Ask stores whether they have a session, until one has it: it answers bytes. Nothing is
+    changed."""
+    found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answers: dict[str, Answer] = {}
+
+    def take(store: str, answer: Answer) -> None:
+        if found.done():
+            return
+        answers[store] = answer
+        if isinstance(answer, bytes) or len(answers) == len(stores):
+            found.set_result(None)
+
+    for store in stores:
+        transport.send(store, IdentitiesRequest(), partial(take, store))
+    await found
+    return answers
 
 
 async def _prepare(own: StoredCopy, epoch: Epoch, chosen: Copy) -> None:
@@ -321,7 +344,7 @@ class _Fetcher:
             if len(problems) == len(sources):
                 failures += 1
                 self._waiting(sources, problems)
-                await _sleep(self._timers, _wait(found, failures))
+                await sleep(self._timers, _wait(found, failures))
 
     async def identities(
         self,
@@ -347,7 +370,7 @@ class _Fetcher:
             if problems:
                 failures += 1
                 self._waiting(sources, problems)
-                await _sleep(self._timers, waits)
+                await sleep(self._timers, waits)
 
     async def _identities(
         self,
@@ -418,7 +441,7 @@ async def _ask(
     return await answered
 
 
-async def _sleep(timers: Timers, seconds: float) -> None:
+async def sleep(timers: Timers, seconds: float) -> None:
     due = asyncio.Event()
     timer = timers.call_later(seconds, due.set)
     try:
