@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
+from typing import Protocol
 
 from pillion_cim.schema import load_schema
 from pillion_operator.certificates.gateways import GatewayAuthority
@@ -16,6 +17,7 @@ from pillion_operator.cluster.applier import Applier, Repair
 from pillion_operator.cluster.issuer import IssuerKeeper
 from pillion_operator.cluster.types import has_ended
 from pillion_operator.console.server import Console
+from pillion_operator.controllers.adoptions import Adoptions
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.destination import DestinationReconciler
 from pillion_operator.controllers.filter_and_subscription import (
@@ -45,6 +47,7 @@ from pillion_operator.evaluation.references import (
 from pillion_operator.events import EventRecorder
 from pillion_operator.injection.missed import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.polling.adoptions import Asking
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.poller import Client, Poller
 from pillion_operator.refresh import KubeletRefresher
@@ -60,6 +63,9 @@ AT_ONCE = 500
 KEY_RETRY = 2.0
 #: Seconds after which the process ends without the key.
 KEY_PATIENCE = 60.0
+
+
+class LeaderClient(Client, Asking, Protocol): ...
 
 
 class Leader:
@@ -106,12 +112,18 @@ class Leader:
         async with aclosing(DelivererClient(clock=self._clock)) as client:
             await self.lead(client, token_key=key)
 
-    async def lead(self, client: Client, *, token_key: bytes) -> None:
-        """``client`` polls deliverers; their tokens are derived from ``token_key``."""
+    async def lead(self, client: LeaderClient, *, token_key: bytes) -> None:
+        """``client`` asks deliverers; their tokens are derived from ``token_key``."""
         context = self._context(client, token_key)
         self._metrics.unreachable_deliverers.set_function(lambda: context.deliverers.unreachable)
         self._metrics.queue_depth.set_function(lambda: context.queue.depth)
         engine = self._engine(context)
+        adoptions = Adoptions(
+            context,
+            client=client,
+            metrics=self._metrics,
+            interval=self._settings.gather_interval,
+        )
         # Before rendering: what is unknown would be left out of new services.
         await context.authority.look()
         await context.issuer.look()
@@ -128,6 +140,7 @@ class Leader:
                 tasks.create_task(self._recorder.run())
                 tasks.create_task(context.authority.run())
                 tasks.create_task(context.issuer.run())
+                tasks.create_task(adoptions.run())
                 if self._settings.webhook is not None:
                     tasks.create_task(self._missed.run())
         finally:
@@ -207,6 +220,7 @@ class Leader:
                 reads=self._metrics.token_keys_read,
             ),
             token_key=key,
+            sessions={},
         )
         changes = DeliveryChanges(context)
         return context

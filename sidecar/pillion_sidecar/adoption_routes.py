@@ -1,5 +1,7 @@
-"""``/v1/adoptions`` for the operator. What adopts is imported with the first order."""
+"""``/v1/adoptions`` for the operator, and the copies of journals that it finds the sessions in.
+What adopts is imported with the first order."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +14,24 @@ from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.http_errors import refuse
-from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
+from pillion_sidecar.intake.context import IntakeContext
+from pillion_sidecar.intake.journals import (
+    JOURNALS_PATH,
+    LIST_PARAMETERS,
+    NO_COPIES,
+    list_copies,
+)
 from pillion_sidecar.telemetry.administration import OperatorGuard
+from pillion_sidecar.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from pillion_sidecar.adoption_runtime import Adoptions
 
 
 PATH = "/v1/adoptions"
+#: Results in the metrics, of adoptions and of indications.
+DONE, FAILED = "done", "failed"
+TAKEN, DUPLICATE, REFUSED = "taken", "duplicate", "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +40,7 @@ class DelivererParts:
 
     context: IntakeContext
     timers: Timers
-    observer: IntakeObserver
+    observer: Metrics
     #: Of the journal; None without one.
     folder: Path | None
     access: GatewayAccess
@@ -41,8 +53,16 @@ class AdoptionRoutes:
     def __init__(self, parts: DelivererParts) -> None:
         self._parts = parts
         self._adoptions: Adoptions | None = None
+        #: By result.
+        self._ended = Counter[str](dict.fromkeys((DONE, FAILED), 0))
+        self._indications = Counter[str](dict.fromkeys((TAKEN, DUPLICATE, REFUSED), 0))
 
     def add_to(self, app: web.Application, guard: OperatorGuard) -> None:
+        if self._parts.access.tokens is not None:
+            # From zero: a counter that begins with 1 has no increase.
+            self._parts.observer.watch(adoptions=(self._ended, self._indications))
+        listed = guard.guarded(self._list_copies, *LIST_PARAMETERS)
+        app.router.add_get(JOURNALS_PATH, listed, allow_head=False)
         app.router.add_post(PATH, guard.guarded(self._order))
         app.router.add_get(PATH, guard.guarded(self._list), allow_head=False)
 
@@ -82,13 +102,23 @@ class AdoptionRoutes:
                 namespace=lambda: parts.access.namespace,
                 configuration=parts.configuration,
                 handlers=parts.handlers,
+                ended=self._ended,
+                indications=self._indications,
             )
+            parts.observer.watch(adoptions=(self._ended, self._indications))
         return self._adoptions
+
+    async def _list_copies(self, request: web.Request) -> web.StreamResponse:
+        """Answer the copies of the gateway's own namespace: those that gateways adopt."""
+        stores = self._parts.context.stores
+        if stores is None:
+            return refuse(404, NO_COPIES)
+        return await list_copies(stores, request, own=True, namespace=self._parts.access.namespace)
 
     async def _list(self, _: web.Request) -> web.StreamResponse:
         from pillion_sidecar.wire.adoptions import AdoptionPage, encode
 
-        known = [] if self._adoptions is None else self._adoptions.statuses
+        known = [] if self._adoptions is None else self._adoptions.look()
         return _json(encode(AdoptionPage(adoptions=known)))
 
 

@@ -9,10 +9,12 @@ import logging
 import secrets
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -39,6 +41,7 @@ from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.releasing import release
 from pillion_sidecar.stores.shipping import Answer
 from pillion_sidecar.wire.adoptions import (
+    ADOPTER,
     MOST_DESTINATIONS,
     AdoptedPlace,
     AdoptionOrder,
@@ -52,12 +55,12 @@ logger = logging.getLogger("pillion.journal")
 ANSWER_SECONDS = 10.0
 #: Within the journal's folder.
 FOLDER_NAME = "adopting"
-#: Begins the claimant of an adopter; no pod has this uid.
-CLAIMANT = "adopter/"
 #: Adoptions that are under way at once; the others wait.
 MOST_AT_ONCE = 8
 #: Ended ones that are remembered.
 MOST_ENDED = 100
+#: Seconds without progress after which an adoption gives way to those that wait.
+GIVE_WAY_SECONDS = 300.0
 
 
 class State(StrEnum):
@@ -97,6 +100,23 @@ class _Adoption:
     progress: Mapping[str, Progress] = field(default_factory=dict)
     #: Lines that were refused for good, by destination and reason.
     told: set[tuple[str, str]] = field(default_factory=set)
+    #: Stores that may keep the session although it is done, and why.
+    left: Mapping[str, str] = field(default_factory=dict)
+    #: On the gateway's clock; None: it has not ended.
+    ended_at: float | None = None
+    task: asyncio.Task[None] | None = None
+    gives_way: bool = False
+    #: How far it was when it was last looked at, and since when (on the gateway's clock).
+    _seen: tuple[State, int] = (State.WAITING, 0)
+    _seen_since: float = 0.0
+
+    def look(self, now: float) -> float:
+        """Return for how many seconds it has made no progress; 0: it is not under way."""
+        settled = (one.taken + one.duplicate + one.refused for one in self.progress.values())
+        seen = self.state, sum(settled)
+        if seen != self._seen or self.state in (State.WAITING, *_ENDED):
+            self._seen, self._seen_since = seen, now
+        return now - self._seen_since
 
     def wait(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
         self.missing = tuple(missed)
@@ -106,9 +126,9 @@ class _Adoption:
     def go_on(self, state: State) -> None:
         self.state, self.problem, self.missing = state, None, ()
 
-    @property
-    def status(self) -> AdoptionStatus:
-        progress = self.progress
+    def status(self, now: float) -> AdoptionStatus:
+        """``now``: on the gateway's clock."""
+        progress, ended_at = self.progress, self.ended_at
         left = sorted(
             (-one.pending, name, one.problem) for name, one in progress.items() if one.pending
         )
@@ -117,6 +137,7 @@ class _Adoption:
             service=self.order.service,
             state=self.state.value,
             problem=self.problem or next((why for *_, why in left if why is not None), None),
+            ended_seconds=None if ended_at is None else round(now - ended_at, 3),
             missing=list(self.missing),
             pending=-sum(pending for pending, *_ in left),
             taken=sum(one.taken for one in progress.values()),
@@ -145,6 +166,9 @@ class Gateway:
     connect: ConnectStores
     #: Why nothing can be adopted; None: it can.
     problem: Callable[[], str | None] = lambda: None
+    #: Ended adoptions, and the indications of all, by result.
+    ended: Counter[str] = field(default_factory=Counter)
+    indications: Counter[str] = field(default_factory=Counter)
 
 
 class Adoptions:
@@ -161,13 +185,14 @@ class Adoptions:
         self._decoder: LineDecoder | None = None
 
     def order(self, order: AdoptionOrder) -> AdoptionStatus:
-        """Adopt a session, unless that is done or under way; one that has failed begins anew.
+        """Adopt a session, unless that is done or under way; one that has failed begins anew, as
+        one does that a store has kept.
 
         Raises OrderError: nothing can be adopted.
         """
         known = self._adoptions.get(order.session)
-        if known is not None and known.state is not State.FAILED:
-            return known.status
+        if known is not None and known.state is not State.FAILED and not known.left:
+            return known.status(self._gateway.clock.monotonic())
         problem = self._gateway.problem()
         if problem is not None:
             raise OrderError(problem)
@@ -175,13 +200,23 @@ class Adoptions:
         self._forget_ended()
         self._adoptions[order.session] = adoption
         task = asyncio.get_running_loop().create_task(self._adopt(adoption))
+        adoption.task = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return adoption.status
+        return adoption.status(self._gateway.clock.monotonic())
 
-    @property
-    def statuses(self) -> list[AdoptionStatus]:
-        return [adoption.status for adoption in self._adoptions.values()]
+    def look(self) -> list[AdoptionStatus]:
+        """Return how far all are. One that makes no progress gives way to those that wait."""
+        now = self._gateway.clock.monotonic()
+        known = list(self._adoptions.values())
+        idle = [(one.look(now), at) for at, one in enumerate(known)]
+        longest, at = max(idle, default=(0.0, 0))
+        if longest >= GIVE_WAY_SECONDS and any(one.state is State.WAITING for one in known):
+            victim = known[at]
+            if victim.task is not None and not victim.gives_way:
+                victim.gives_way = True
+                victim.task.cancel()
+        return [adoption.status(now) for adoption in known]
 
     async def close(self) -> None:
         """End what is under way."""
@@ -199,6 +234,11 @@ class Adoptions:
         try:
             async with self._slots:
                 await self._carry_out(adoption)
+        except asyncio.CancelledError:
+            if not adoption.gives_way:
+                raise
+            problem = adoption.status(0.0).problem or "it makes no progress"
+            self._failed(adoption, f"{problem}; it gives way to adoptions that wait")
         except StoppedError as error:
             adoption.problem = str(error)
         except OSError as error:
@@ -212,10 +252,15 @@ class Adoptions:
                 adoption.order.session,
                 extra={"event": "adoption-defect", "session": adoption.order.session},
             )
-            adoption.state, adoption.problem = State.FAILED, "a defect; see the gateway's log"
+            self._ended(adoption, State.FAILED, "a defect; see the gateway's log")
+
+    def _ended(self, adoption: _Adoption, state: State, problem: str | None) -> None:
+        adoption.state, adoption.problem = state, problem
+        adoption.ended_at = self._gateway.clock.monotonic()
+        self._gateway.ended["done" if state is State.DONE else "failed"] += 1
 
     def _failed(self, adoption: _Adoption, reason: str) -> None:
-        adoption.state, adoption.problem = State.FAILED, reason
+        self._ended(adoption, State.FAILED, reason)
         logger.error(
             "the adoption of session %s of %s failed: %s; what it has pending stays at its stores",
             adoption.order.session,
@@ -247,6 +292,7 @@ class Adoptions:
             )
             self._done(adoption, left)
         finally:
+            self._count(adoption)
             stores.close()
             with suppress(OSError):
                 await asyncio.to_thread(shutil.rmtree, folder)
@@ -256,7 +302,8 @@ class Adoptions:
         claimed = await claim_folder(
             SystemFiles(folder),
             session=adoption.order.session,
-            claimant=f"{CLAIMANT}{self._name}/{secrets.token_hex(4)}",
+            # With the service: a restart of gateway and operator forgets the order.
+            claimant=f"{ADOPTER}/{adoption.order.service}/{self._name}-{secrets.token_hex(4)}",
             membership=adoption.membership,
             transport=stores,
             timers=self._gateway.timers,
@@ -298,14 +345,19 @@ class Adoptions:
             )
             adoption.progress = sender.progress
             adoption.go_on(State.SENDING)
-            _tell_begin(adoption)
+            _tell_begin(adoption.status(gateway.clock.monotonic()))
             await sender.send()
         finally:
             journal.close()
 
     def _done(self, adoption: _Adoption, left: Mapping[str, str]) -> None:
-        adoption.go_on(State.DONE)
-        status = adoption.status
+        problem = None
+        if left:
+            named = "; ".join(f"{name}: {reason}" for name, reason in sorted(left.items()))
+            problem = f"stores keep the session, since they could not be asked: {named}"
+        adoption.left = left
+        self._ended(adoption, State.DONE, problem)
+        status = adoption.status(self._gateway.clock.monotonic())
         logger.info(
             "adopted session %s of %s: %d indications were taken, %d were here already, %d were"
             " refused",
@@ -323,9 +375,14 @@ class Adoptions:
                 "refused": status.refused,
             },
         )
-        if left:
-            named = "; ".join(f"{name}: {reason}" for name, reason in sorted(left.items()))
-            adoption.problem = f"stores keep the session, since they could not be asked: {named}"
+
+    def _count(self, adoption: _Adoption) -> None:
+        """Count what an attempt has sent, whether it was all or not."""
+        counts = self._gateway.indications
+        for one in adoption.progress.values():
+            counts["taken"] += one.taken
+            counts["duplicate"] += one.duplicate
+            counts["refused"] += one.refused
 
 
 def _membership(order: AdoptionOrder) -> Membership:
@@ -349,8 +406,7 @@ def _make_empty(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True)
 
 
-def _tell_begin(adoption: _Adoption) -> None:
-    status = adoption.status
+def _tell_begin(status: AdoptionStatus) -> None:
     logger.info(
         "adopting session %s of %s, whose deliverer is gone: %d indications are pending",
         status.session,
@@ -384,6 +440,14 @@ def _tell_refused(adoption: _Adoption, destination: str, reason: str) -> None:
     )
 
 
+def _problem_of(context: IntakeContext) -> str | None:
+    if not context.routes.takes_relayed:
+        return "this deliverer is no gateway, or has no configuration yet"
+    if context.durability is not Durability.DISK:
+        return f"it needs durability Disk, and this gateway has {context.durability.value}"
+    return None
+
+
 def open_adoptions(
     *,
     context: IntakeContext,
@@ -393,20 +457,16 @@ def open_adoptions(
     namespace: Callable[[], str | None],
     configuration: Callable[[], Configuration | None],
     handlers: Callable[[], HandlerRegistry | None],
+    ended: Counter[str],
+    indications: Counter[str],
 ) -> Adoptions:
-    """``folder``: of the journal; None without one. The rest changes with the configuration.
+    """``folder``: of the journal; None without one. ``ended``, ``indications``: see ``Gateway``.
+    The rest changes with the configuration.
 
     Raises OrderError: this deliverer has no folder for it.
     """
     if folder is None:
         raise OrderError("this deliverer has no journal to adopt into")
-
-    def problem() -> str | None:
-        if not context.routes.takes_relayed:
-            return "this deliverer is no gateway, or has no configuration yet"
-        if context.durability is not Durability.DISK:
-            return f"it needs durability Disk, and this gateway has {context.durability.value}"
-        return None
 
     def is_relayed(uid: str) -> bool:
         revision = configuration()
@@ -418,7 +478,10 @@ def open_adoptions(
     def connect(services: Sequence[str], *, session: str) -> Stores:
         registry = handlers()
         if registry is None or not registry.reaches_gateways:
-            raise OrderError("this gateway was started without --gateway, so it reaches no store")
+            raise OrderError(
+                "this gateway was started without --gateway, so it reaches no store; start it again"
+                " with --gateway URL, and with --gateway-ca and --gateway-token if stores need them"
+            )
         try:
             return registry.stores(services, session=session, timeout=ANSWER_SECONDS)
         except InvalidDestinationError as error:
@@ -441,6 +504,8 @@ def open_adoptions(
         namespace=namespace,
         is_relayed=is_relayed,
         connect=connect,
-        problem=problem,
+        problem=partial(_problem_of, context),
+        ended=ended,
+        indications=indications,
     )
     return Adoptions(folder, gateway, name=socket.gethostname())

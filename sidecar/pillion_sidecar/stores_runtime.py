@@ -229,7 +229,7 @@ class JournalStores:
             self._claimed = claimed = await claim_folder(
                 files,
                 session=session,
-                claimant=new_claimant(self._service, pod_uid=self._pod_uid),
+                claimant=new_claimant(self._service, pod_uid=self._adoptable_uid),
                 membership=self._membership,
                 transport=self._transport,
                 timers=self._timers,
@@ -241,6 +241,11 @@ class JournalStores:
             raise path_error(str(folder), error) from error
         _tell_claim(session, claimed)
         return bytes.fromhex(session), claimed.lacked
+
+    @property
+    def _adoptable_uid(self) -> str | None:
+        """What a given name finds again needs no adopter, whether the pod is gone or not."""
+        return None if self._session_name is not None else self._pod_uid
 
     def _session_of(self, found: str | None) -> str:
         if self._session_name is None:

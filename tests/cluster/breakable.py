@@ -219,10 +219,12 @@ def container_of(pod: JSON, name: str) -> JSON:
     return found
 
 
-def kill_container(nodes: NodeCluster, pod: JSON, container: str) -> None:
-    """``kill -9`` of a container's first process."""
+def kill_container(
+    nodes: NodeCluster, pod: JSON, container: str, *, number_of_signal: int = signal.SIGKILL
+) -> None:
+    """``kill -9``, or another signal, of a container's first process."""
     number = container_of(pod, container)["containerID"].rpartition("/")[2]
     node = nodes.nodes[pod["spec"]["nodeName"]]
     tasks = ctr(node.machine.socket, "tasks", "list").splitlines()
     (task,) = (line.split() for line in tasks if line.startswith(number))
-    os.kill(int(task[1]), signal.SIGKILL)
+    os.kill(int(task[1]), number_of_signal)

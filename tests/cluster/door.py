@@ -40,7 +40,12 @@ class Door:
         self._trusted = CONFIG_MAP.path(world.namespace, name)
 
     def ask(
-        self, path: str, *, bearer: str | None = None, body: bytes | None = None
+        self,
+        path: str,
+        *,
+        bearer: str | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/x-ndjson",
     ) -> tuple[int, Mapping[str, str]]:
         """The status and headers that a request gets, with ``body`` a POST."""
         trusted = self._world.request("GET", self._trusted)["data"]["ca.crt"]
@@ -49,7 +54,7 @@ class Door:
         with socket.create_connection((self._pod.address, PORT), timeout=30) as raw:
             # The name of the certificate is checked; only where it leads is not looked up.
             connection.sock = context.wrap_socket(raw, server_hostname=self.host)
-            headers = {"Content-Type": "application/x-ndjson"}
+            headers = {"Content-Type": content_type}
             if bearer is not None:
                 headers["Authorization"] = f"Bearer {bearer}"
             connection.request("GET" if body is None else "POST", path, body, headers)

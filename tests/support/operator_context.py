@@ -20,6 +20,7 @@ def context_of(**parts: Any) -> Context:
         "references": References(),
         "parsing": Parsing(),
         "states": ServiceStates(),
+        "sessions": {},
     }
     return Context(**{**missing, **made, **parts})
 

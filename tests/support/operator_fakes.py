@@ -417,6 +417,8 @@ class FakeDeliverer:
     schema_level: int = LEVEL
     #: What it runs on.
     text: str = ""
+    #: Answers to what is asked besides queues: method, path and body.
+    answers: Callable[[str, str, bytes | None], tuple[int, bytes]] = lambda *_: (404, b"")
 
     def load(self, api: FakeApi) -> None:
         """Take over what is rendered now, unless it is stuck, or nothing is complete."""
@@ -507,6 +509,24 @@ class FakeDeliverers:
             schema_level=deliverer.schema_level,
             at=at,
         )
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        address: str,
+        token: str,
+        seconds: float,
+        most: int,
+        body: bytes | None = None,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        deliverer = self.by_address.get(address)
+        if deliverer is None or deliverer.silent:
+            raise TimeoutError
+        status, answer = deliverer.answers(method, path, body)
+        return status, {}, answer
 
 
 def canonical(value: Any) -> str:

@@ -2,13 +2,19 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pillion_sidecar.adoption_runtime import CLAIMANT, FOLDER_NAME, Adoptions, Gateway
+from pillion_sidecar.adoption_runtime import (
+    FOLDER_NAME,
+    GIVE_WAY_SECONDS,
+    Adoptions,
+    Gateway,
+)
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.stores.messages import ClaimRequest, ReadRequest, ReleaseRequest, Request
 from pillion_sidecar.stores.shipping import RETRY_SECONDS
@@ -36,6 +42,7 @@ class World:
         self.stores = KeptCopies()
         self.adopter = Adopter()
         self.problem: str | None = None
+        self.counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
         self.adoptions = self.again()
 
     def again(self, adopter: Adopter | None = None) -> Adoptions:
@@ -51,6 +58,8 @@ class World:
             is_relayed=lambda uid: False,
             connect=lambda services, session: self.stores,
             problem=lambda: self.problem,
+            ended=self.counts[0],
+            indications=self.counts[1],
         )
         return Adoptions(self.folder, gateway, name="shared-0")
 
@@ -59,7 +68,7 @@ class World:
         adoptions = adoptions or self.adoptions
         adoptions.order(ORDER)
         await until_idle(adoptions)
-        (status,) = adoptions.statuses
+        (status,) = adoptions.look()
         return status
 
     def scratch(self) -> list[str]:
@@ -107,6 +116,10 @@ async def test_all_that_is_pending_is_taken_and_the_session_is_released(world: W
     assert world.stores.counts() == [0, 0, 0]
     assert world.scratch() == []
     assert world.stores.closed == 1
+    assert world.counts[0] == {"done": 1}
+    assert +world.counts[1] == {"taken": 3}
+    world.adopter.time.advance(7.0)
+    assert world.adoptions.look()[0].ended_seconds == 7.0
 
 
 async def test_the_claim_names_the_adopter_and_fences_the_deliverer(world: World) -> None:
@@ -117,7 +130,7 @@ async def test_the_claim_names_the_adopter_and_fences_the_deliverer(world: World
     await asked.happened.wait()
     claims = [one for _, one in world.stores.asked if isinstance(one, ClaimRequest)]
     assert claims[-1].number > 1
-    assert claims[-1].claimant.startswith(f"{CLAIMANT}shared-0/")
+    assert claims[-1].claimant.startswith("adopter/default/shared-0-")
     await world.adoptions.close()
 
 
@@ -152,15 +165,15 @@ async def test_it_waits_for_enough_stores_and_names_the_missing(world: World) ->
     world.stores.away = {"a", "b"}
     status = world.adoptions.order(ORDER)
     assert status.state == "Waiting"
-    await until(lambda: world.adoptions.statuses[0].missing == ["a", "b"])
-    (status,) = world.adoptions.statuses
+    await until(lambda: world.adoptions.look()[0].missing == ["a", "b"])
+    (status,) = world.adoptions.look()
     assert status.state == "Claiming"
     assert "a: a is away" in str(status.problem)
     assert world.adopter.queues.taken == []
     world.stores.away.clear()
     world.adopter.time.advance(RETRY_SECONDS)
     await until_idle(world.adoptions)
-    assert [one.state for one in world.adoptions.statuses] == ["Done"]
+    assert [one.state for one in world.adoptions.look()] == ["Done"]
     assert world.adopter.taken("siem") == ["1", "2", "3"]
 
 
@@ -222,8 +235,9 @@ async def test_an_adopter_that_another_has_fenced_says_so_and_keeps_the_session(
         )
     world.adopter.queues.secure()
     await until_idle(world.adoptions)
-    (status,) = world.adoptions.statuses
+    (status,) = world.adoptions.look()
     assert status.state == "Failed"
+    assert world.counts == ({"failed": 1}, {"taken": 3, "duplicate": 0, "refused": 0})
     assert status.problem == "other has claimed the session under epoch 9"
     assert world.stores.counts() == [1, 1, 1]
     (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
@@ -250,7 +264,7 @@ async def test_stores_that_are_away_at_the_release_are_named(world: World) -> No
     world.adopter.queues.secure()
     await asked.happened.wait()
     await until(lambda: idle(world))
-    (status,) = world.adoptions.statuses
+    (status,) = world.adoptions.look()
     assert status.state == "Done"
     assert status.problem == (
         "stores keep the session, since they could not be asked: c: c is away"
@@ -265,6 +279,36 @@ async def test_a_store_that_was_away_at_the_release_brings_nothing_back(world: W
     assert (await world.ended(world.again(other))).state == "Done"
     assert other.queues.taken == []
     assert world.stores.counts() == [0, 0, 0]
+
+
+async def test_what_a_store_has_kept_is_adopted_again_once_it_is_ordered(world: World) -> None:
+    await test_stores_that_are_away_at_the_release_are_named(world)
+    world.stores.away.clear()
+    world.adopter.queues.barriers = None
+    status = await world.ended()
+    assert (status.state, status.problem) == ("Done", None)
+    assert world.stores.counts() == [0, 0, 0]
+    assert len(world.adopter.queues.taken) == 3
+
+
+async def test_one_that_waits_for_long_gives_way_to_another(world: World) -> None:
+    world.stores.away = set(NAMES)
+    world.adoptions._slots = asyncio.Semaphore(1)
+    world.adoptions.order(ORDER)
+    await until(lambda: world.adoptions.look()[0].missing != [])
+    other = AdoptionOrder(session="f" * 32, service="default", stores=ORDER.stores)
+    world.adopter.time.advance(GIVE_WAY_SECONDS)
+    assert [one.state for one in world.adoptions.look()] == ["Claiming"]
+    world.adoptions.order(other)
+    world.adopter.time.advance(1.0)
+    await until(lambda: world.adoptions.look()[0].state == "Failed")
+    problem = str(world.adoptions.look()[0].problem)
+    assert problem.startswith("it waits for stores: a: a is away")
+    assert problem.endswith("; it gives way to adoptions that wait")
+    await until(lambda: world.adoptions.look()[1].state == "Claiming")
+    # Its turn comes again.
+    assert world.adoptions.order(ORDER).state == "Waiting"
+    await world.adoptions.close()
 
 
 def idle(world: World) -> bool:
@@ -311,4 +355,4 @@ async def test_a_deliverer_that_can_adopt_nothing_refuses(world: World) -> None:
     world.problem = "this deliverer is no gateway"
     with pytest.raises(OrderError, match="this deliverer is no gateway"):
         world.adoptions.order(ORDER)
-    assert world.adoptions.statuses == []
+    assert world.adoptions.look() == []

@@ -22,6 +22,7 @@ from pillion_operator.polling.poller import Poller
 from pillion_operator.polling.reports import Answer, DelivererReport
 from pillion_operator.refresh import KubeletRefresher
 from pillion_operator.settings import OperatorSettings
+from pillion_operator.status.adoption import PendingSessions
 from pillion_operator.status.deliverers import is_deliverer
 from pillion_operator.store import Key, Store
 
@@ -49,6 +50,8 @@ class Context:
     issuer: IssuerKeeper
     #: The bearer tokens of deliverers are derived from it.
     token_key: bytes
+    #: By service; without those of which no round has told yet.
+    sessions: dict[Key, PendingSessions]
 
     def requeue(self, key: Key, seconds: float) -> None:
         """Reconcile ``key`` again, after LONGEST_TIMER at most."""

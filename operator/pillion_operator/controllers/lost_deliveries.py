@@ -10,6 +10,7 @@ from typing import TypeGuard
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object, container_state
+from pillion_operator.evaluation.references import stores_named
 from pillion_operator.events import EventRecorder
 from pillion_operator.names import CONTAINER
 from pillion_operator.polling.poller import Departure
@@ -43,6 +44,10 @@ class LostDeliveries:
         lost = exact[0] if exact else sum(last.pending.values() if last else ())
         if not lost:
             return
+        body = self._store.get(service)
+        if body is not None and stores_named(body):
+            # Its stores keep its journal: ``SessionsPending`` tells of it.
+            return
         self._metrics.lost_pending.labels(service.namespace, service.name).inc(lost)
         note = self._note(departure, lost=lost, destinations=None if exact is None else exact[1])
         logger.warning(
@@ -59,7 +64,6 @@ class LostDeliveries:
                 "exact": exact is not None,
             },
         )
-        body = self._store.get(service)
         if body is not None:
             self._recorder.publish(
                 body,

@@ -20,6 +20,7 @@ from pillion_operator.controllers.replay_remains import Remains
 from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
+from pillion_operator.evaluation.adopting import reaches_stores
 from pillion_operator.evaluation.comparing import judged_otherwise, named_first
 from pillion_operator.evaluation.dead_letters import letters_to, marked_in
 from pillion_operator.evaluation.fitting import fitted
@@ -127,6 +128,9 @@ def desired_state(
         trust=trust,
         level=level,
         scaled=any(scaler(one) for one in live if one["kind"] == STATEFUL_SET.kind),
+        adopts=reaches_stores(
+            body, others=context.store.all(SERVICE, service.namespace), live=live
+        ),
     )
     return DesiredState(objects, trust.mark, requeue_after)
 

@@ -40,7 +40,8 @@ from pillion_operator.names import (
     gateway,
 )
 from pillion_operator.polling.reports import last_report
-from pillion_operator.status.conditions import Condition
+from pillion_operator.status.adoption import sessions_condition
+from pillion_operator.status.conditions import Condition, find_condition
 from pillion_operator.status.deliverers import (
     another_installation,
     count_fields,
@@ -62,6 +63,7 @@ from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.schema.service import Durability
 
+PENDING_SESSIONS = "pendingSessions"
 #: Seconds to the next attempt to annotate pods.
 REFRESH_AGAIN = 10.0
 _BY_SAFETY = (Durability.MEMORY, Durability.STATE_ONLY, Durability.DISK)
@@ -84,7 +86,8 @@ class ServiceStatusReconciler:
         if verdict.accepted:
             conditions = self._conditions(key, found)
         else:
-            conditions = [*refused_conditions(verdict), *found.former_gateways()]
+            left = (*found.former_gateways(), *found.sessions())
+            conditions = [*refused_conditions(verdict), *left]
         if conditions is not None:
             await self._context.statuses.write(body, conditions, found.fields(), again_as=key)
 
@@ -120,6 +123,7 @@ class ServiceStatusReconciler:
             *found.older(),
             *found.overruled(),
             *found.former_gateways(),
+            *found.sessions(),
         ]
 
     def _refresh_outdated(self, key: Key, found: "_Observed") -> None:
@@ -225,6 +229,27 @@ class _Observed:
         )
         return [*found, abandoned]
 
+    def _pending_sessions(self) -> Mapping[str, int]:
+        known = self._context.sessions.get(self.service)
+        if known is None:
+            live = (self.body.get("status") or {}).get(PENDING_SESSIONS)
+            return {} if live is None else {PENDING_SESSIONS: live}
+        if not self._stores and not known.sessions:
+            return {}
+        return {PENDING_SESSIONS: known.sessions}
+
+    def sessions(self) -> list[Condition]:
+        """SessionsPending, of a service whose pods have stores or had them."""
+        known = self._context.sessions.get(self.service)
+        if known is None:
+            # This leader does not know yet. What an earlier one has found stays.
+            live = find_condition(
+                (self.body.get("status") or {}).get("conditions"), "SessionsPending"
+            )
+            names = ("type", "status", "reason", "message")
+            return [] if live is None else [Condition(*(live[name] for name in names))]
+        return [sessions_condition(known)] if self._stores or known.sessions else []
+
     def _pending(self, gateway: Key, subscriptions: Iterable[str]) -> int | None:
         """How much a gateway last reported for the destinations of subscriptions; None if it has
         not answered."""
@@ -249,6 +274,8 @@ class _Observed:
         """The stores that would refuse the journals of some pods."""
         specs = (pod.get("spec") or {} for pod in self.pods)
         accounts = {spec.get("serviceAccountName", "default") for spec in specs}
+        if adopter := gateway_named(self.body, HAND_OVER_TO):
+            accounts.add(gateway(adopter))
         for key in sorted(self._stores):
             body = self._context.store.get(key)
             refused = accounts_refused(body, accounts) if body is not None else []
@@ -306,6 +333,7 @@ class _Observed:
                 missing=len(self._missed) if sidecar else None,
             ),
             **({} if self._revision is None else {"revision": self._revision}),
+            **self._pending_sessions(),
         }
 
 

@@ -31,6 +31,7 @@ from pillion_operator.injection.container import (
     plugins_volume,
     termination_grace_seconds,
     tls_volume,
+    token_volume,
 )
 from pillion_operator.injection.decision import SPARK_ROLE_LABEL, is_sidecar_service
 from pillion_operator.names import DATA_VOLUME, DELIVERER_LABEL, gateway, headless, sidecars
@@ -73,16 +74,17 @@ VOLUME_GROUP = 65532
 
 
 def gateway_objects(
-    service: Object, *, defaults: DelivererDefaults, scaled: bool = False
+    service: Object, *, defaults: DelivererDefaults, scaled: bool = False, adopts: bool = False
 ) -> tuple[Object, ...]:
-    """In the order of their creation. ``scaled``: an autoscaler sets the number of pods."""
+    """In the order of their creation. ``scaled``: an autoscaler sets the number of pods.
+    ``adopts``: the pods reach the stores of dead sidecars."""
     return (
         _service_account(service),
         *_network_policy(service, defaults.network),
         _budget(service),
         _headless_service(service),
         _service(service),
-        _stateful_set(service, defaults, scaled=scaled),
+        _stateful_set(service, defaults, scaled=scaled, adopts=adopts),
     )
 
 
@@ -166,7 +168,9 @@ def _served(service: Object) -> dict[str, Any]:
     return {"selector": dict(_pod_labels(service)), "ports": ports}
 
 
-def _stateful_set(service: Object, defaults: DelivererDefaults, *, scaled: bool) -> Object:
+def _stateful_set(
+    service: Object, defaults: DelivererDefaults, *, scaled: bool, adopts: bool
+) -> Object:
     name, spec = _name(service), service.get("spec") or {}
     labels = dict(_pod_labels(service))
     rendered: dict[str, Any] = {
@@ -177,7 +181,7 @@ def _stateful_set(service: Object, defaults: DelivererDefaults, *, scaled: bool)
         "updateStrategy": {"type": "RollingUpdate"},
         "template": {
             "metadata": pod_metadata(template_of(spec), labels=labels),
-            "spec": _pod(service, spec, defaults),
+            "spec": _pod(service, spec, defaults, adopts=adopts),
         },
     }
     if not scaled:
@@ -193,7 +197,7 @@ def _stateful_set(service: Object, defaults: DelivererDefaults, *, scaled: bool)
     return _with_spec(STATEFUL_SET, gateway(name), rendered, service=service)
 
 
-def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
+def _pod(service: Object, spec: Object, defaults: DelivererDefaults, *, adopts: bool) -> Object:
     name = _name(service)
     context: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     volumes: list[Object] = [configuration_volume(name)]
@@ -202,13 +206,20 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
     else:
         context |= {"fsGroup": VOLUME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     volumes.append(tls_volume(name))
+    if adopts:
+        volumes.append(token_volume())
     plugins = plugins_of(spec)
     if plugins:
         volumes.append(plugins_volume())
     template = template_of(spec)
     volumes += map(without_empty, template.get("volumes") or ())
     container = deliverer_container(
-        name, namespace=service["metadata"]["namespace"], spec=spec, defaults=defaults, gateway=True
+        name,
+        namespace=service["metadata"]["namespace"],
+        spec=spec,
+        defaults=defaults,
+        gateway=True,
+        adopts=adopts,
     )
     container["volumeMounts"] += map(without_empty, template.get("volumeMounts") or ())
     pod: dict[str, Any] = {
@@ -249,11 +260,12 @@ def desired_objects(
     trust: Trust = NOTHING,
     level: int = LEVEL,
     scaled: bool = False,
+    adopts: bool = False,
 ) -> tuple[Object, ...]:
     """In the order of their creation: a gateway's configuration and certificate come before its
-    pods. ``scaled``: an autoscaler sets the number of a gateway's pods."""
+    pods. ``scaled``, ``adopts``: see ``gateway_objects``."""
     secrets = configuration_secrets(service, rendered, token=token, trust=trust, level=level)
     if is_sidecar_service(service):
         return (*secrets, *sidecar_policy(service, settings=defaults.network))
-    gateway = gateway_objects(service, defaults=defaults, scaled=scaled)
+    gateway = gateway_objects(service, defaults=defaults, scaled=scaled, adopts=adopts)
     return (*secrets, *trust_objects(service, trust), *gateway)

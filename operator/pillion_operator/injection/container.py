@@ -63,9 +63,11 @@ def deliverer_container(
     spec: Object,
     defaults: DelivererDefaults,
     gateway: bool = False,
+    adopts: bool = False,
 ) -> dict[str, Any]:
-    """``spec`` is that of the IndicationService; empty if it does not exist yet. The container has
-    no ``restartPolicy``, which makes an init container a sidecar."""
+    """``spec`` is that of the IndicationService; empty if it does not exist yet. ``adopts``: a
+    gateway that reaches others, as a sidecar does. The container has no ``restartPolicy``, which
+    makes an init container a sidecar."""
     deliverer = _deliverer(spec)
     plugins = plugins_of(spec) if gateway else ()
     identity, identity_path = (TLS_VOLUME, TLS_PATH) if gateway else (TOKEN_VOLUME, TOKEN_PATH)
@@ -73,7 +75,9 @@ def deliverer_container(
         "name": CONTAINER,
         "image": deliverer.get("image") or defaults.image,
         "args": [
-            *_arguments(service, namespace=namespace, defaults=defaults, gateway=gateway),
+            *_arguments(
+                service, namespace=namespace, defaults=defaults, gateway=gateway, adopts=adopts
+            ),
             *(f"--plugin={one['name']}=unix:{_socket(one)}" for one in plugins),
         ],
         "ports": _ports(gateway=gateway),
@@ -85,7 +89,7 @@ def deliverer_container(
         "volumeMounts": [
             {"name": CONFIGURATION_VOLUME, "mountPath": CONFIGURATION_PATH, "readOnly": True},
             {"name": DATA_VOLUME, "mountPath": DATA_PATH},
-            {"name": identity, "mountPath": identity_path, "readOnly": True},
+            _identity_mount(identity, identity_path),
         ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -104,6 +108,8 @@ def deliverer_container(
         )
     if variables:
         container["env"] = variables
+    if adopts:
+        container["volumeMounts"].append(_identity_mount(TOKEN_VOLUME, TOKEN_PATH))
     if plugins:
         container["volumeMounts"].append(_plugins_mount())
     if gateway:
@@ -176,6 +182,10 @@ def plugins_volume() -> dict[str, Any]:
     return {"name": PLUGINS_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
 
 
+def _identity_mount(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "mountPath": path, "readOnly": True}
+
+
 def _plugins_mount() -> dict[str, Any]:
     return {"name": PLUGINS_VOLUME, "mountPath": PLUGINS_PATH}
 
@@ -232,7 +242,7 @@ def _deliverer(spec: Object) -> Object:
 
 
 def _arguments(
-    service: str, *, namespace: str, defaults: DelivererDefaults, gateway: bool
+    service: str, *, namespace: str, defaults: DelivererDefaults, gateway: bool, adopts: bool
 ) -> list[str]:
     arguments = ["sidecar", "--resources", CONFIGURATION_PATH, "--service", service]
     arguments += ["--journal", DATA_PATH, "--wait-for-configuration"]
@@ -245,6 +255,7 @@ def _arguments(
         arguments += ["--administration", f"127.0.0.1:{ADMINISTRATION_PORT}"]
     else:
         arguments += ["--intake", f"127.0.0.1:{INTAKE_PORT}"]
+    if adopts or not gateway:
         # The deliverer replaces {service} by the gateway's name.
         named = gateway_name("{service}")
         arguments += ["--gateway", f"https://{named}.{namespace}.svc:{INTAKE_PORT}"]

@@ -55,14 +55,21 @@ class DelivererClient:
         token: str,
         seconds: float,
         most: int,
+        body: bytes | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Return the status, the headers and the body of at most ``most`` bytes; ``path`` is
-        percent-encoded. Raises AnswerError, TimeoutError, aiohttp.ClientError and OSError."""
+        percent-encoded, and ``body`` is JSON. Raises AnswerError, TimeoutError, aiohttp.ClientError
+        and OSError."""
         url = f"http://{_host(address)}:{self._port}{path}"
 
         async def answer() -> tuple[int, Mapping[str, str], bytes]:
             async with self._session.request(
-                method, url, params=query, headers=_bearer(token), allow_redirects=False
+                method,
+                url,
+                params=query,
+                data=body,
+                headers=_bearer(token) | _described(body),
+                allow_redirects=False,
             ) as response:
                 return response.status, response.headers, await _read(response, most)
 
@@ -100,6 +107,10 @@ class DelivererClient:
 
 def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
+
+
+def _described(body: bytes | None) -> dict[str, str]:
+    return {} if body is None else {"Content-Type": "application/json"}
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:

@@ -133,6 +133,20 @@ LOG_EVENTS = (
         "number is the deliverer's own at its end, not the last one that the operator has read.",
         ("namespace", "service", "pod", "pending", "exact"),
     ),
+    LogEvent(
+        "adoption-round-failed",
+        "WARNING",
+        "The API server could not list the pods of a namespace, so it is not proven which pods are "
+        "gone. No journal is adopted; it is tried again.",
+    ),
+    LogEvent(
+        "copies-unlisted",
+        "WARNING",
+        "A gateway with `journalCopies` refuses to list its copies, such as one whose image is of "
+        "an earlier version. The message has its reason. Sessions that only it has are not "
+        "adopted. Logged once for each reason.",
+        ("namespace", "service"),
+    ),
     LogEvent("event-dropped", "INFO", "A Kubernetes Event could not be published."),
     # The console
     LogEvent(

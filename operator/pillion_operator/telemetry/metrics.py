@@ -142,6 +142,13 @@ class Metrics:
             "namespace",
             "service",
         )
+        self.sessions_pending = self._gauge(
+            "sessions_pending",
+            "Journals of pods that are gone, which stores keep and no gateway has adopted yet. Of "
+            "services with stores.",
+            "namespace",
+            "service",
+        )
         self.poll_seconds = Histogram(
             "pillion_operator_deliverer_answer_seconds",
             "How long a deliverer took to answer, or not to.",

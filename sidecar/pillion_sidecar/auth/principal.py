@@ -40,8 +40,10 @@ PRINCIPAL = web.RequestKey("principal", Principal)
 IS_OF_GATEWAY = web.RequestKey("is_of_gateway", bool)
 
 
-#: Whether it is of the gateway's own service account, and so of a gateway.
-IS_OWN_ACCOUNT = web.RequestKey("is_own_account", bool)
+#: Whether it is of a gateway of the gateway's own namespace.
+IS_FROM_GATEWAY = web.RequestKey("is_from_gateway", bool)
+#: Begins the service accounts that the operator makes for gateways.
+_GATEWAY_ACCOUNT = "pillion-"
 
 
 def own_principal(token: bytes) -> Principal | None:
@@ -52,6 +54,14 @@ def own_principal(token: bytes) -> Principal | None:
     except (ValueError, RecursionError):
         return None
     return Principal.of_subject(said.get("sub")) if isinstance(said, dict) else None
+
+
+def is_gateway(one: Principal, *, namespace: str | None, own: Principal | None) -> bool:
+    """Return whether a principal is a gateway of the gateway's own ``namespace``. ``own``: the
+    gateway's own principal, whatever its name; None: it is not known."""
+    if one == own:
+        return True
+    return one.namespace == namespace and one.service_account.startswith(_GATEWAY_ACCOUNT)
 
 
 def may_relay(request: web.BaseRequest) -> bool:

@@ -13,11 +13,12 @@ from aiohttp.streams import StreamReader
 from aiohttp.typedefs import Handler, Middleware
 
 from pillion_sidecar.auth.principal import (
+    IS_FROM_GATEWAY,
     IS_OF_GATEWAY,
-    IS_OWN_ACCOUNT,
     PRINCIPAL,
     Principal,
     Turned,
+    is_gateway,
 )
 from pillion_sidecar.auth.tokens import TokenError, TokenKeys, Verified, verify
 from pillion_sidecar.clock import Clock, Timers
@@ -140,7 +141,9 @@ class TokenMiddleware:
                 self._proven(request.protocol, found)
                 request[PRINCIPAL] = found
                 request[IS_OF_GATEWAY] = found.namespace == self._namespace
-                request[IS_OWN_ACCOUNT] = found == self.own
+                request[IS_FROM_GATEWAY] = is_gateway(
+                    found, namespace=self._namespace, own=self.own
+                )
                 return await handler(request)
             if self._has_proven(request.protocol):
                 # A publisher that is no longer allowed must not keep a proven connection.

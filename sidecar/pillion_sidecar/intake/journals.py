@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from pillion_sidecar.auth.principal import IS_OWN_ACCOUNT, PRINCIPAL, namespace_of
+from pillion_sidecar.auth.principal import IS_FROM_GATEWAY, PRINCIPAL, namespace_of
 from pillion_sidecar.http_errors import check_names, refuse, unavailable
 from pillion_sidecar.intake.bodies import BodyError, BodyReader, refuse_encoding
 from pillion_sidecar.intake.context import IntakeContext
@@ -78,23 +78,27 @@ class JournalRoutes:
         if stores is None:
             return refuse(404, NO_COPIES)
         check_names(request, LIST_PARAMETERS)
-        return await list_copies(stores, request, own=True)
+        return await list_copies(stores, request, own=True, namespace=namespace_of(request))
 
 
 async def list_copies(
-    stores: "NamespaceStores", request: web.Request, *, own: bool = False
+    stores: "NamespaceStores",
+    request: web.Request,
+    *,
+    own: bool = False,
+    namespace: str | None = None,
 ) -> web.StreamResponse:
-    """``own``: only those of the namespace of the request's token."""
+    """``own``: only those of ``namespace``, which is None without tokens."""
     from pillion_sidecar.stores.copies import StoreError
     from pillion_sidecar.wire.journals import DEFAULT_SESSIONS, MOST_SESSIONS
 
     limit = limit_of(request, default=DEFAULT_SESSIONS, most=MOST_SESSIONS)
-    namespace, _, session = request.query.get("after", "").partition("/")
+    after, _, session = request.query.get("after", "").partition("/")
     try:
         if own:
-            found = await stores.sessions_of(namespace_of(request), after=session, limit=limit)
+            found = await stores.sessions_of(namespace, after=session, limit=limit)
         else:
-            found = await stores.sessions(after=(namespace, session), limit=limit)
+            found = await stores.sessions(after=(after, session), limit=limit)
     except OSError as error:
         return _disk_refuses(error)
     except StoreError as error:
@@ -134,7 +138,7 @@ async def _perform(
 
     principal = request.get(PRINCIPAL)
     account: str | None = "" if principal is None else principal.service_account
-    if request.get(IS_OWN_ACCOUNT):
+    if request.get(IS_FROM_GATEWAY):
         # A gateway adopts sessions of its namespace, whoever began them.
         account = None
     verb = NO_VERB

@@ -327,6 +327,19 @@ COPY_SESSIONS_LIMIT = _gauge(
     "pillion_journal_copy_sessions_limit",
     "Journals of one namespace of which copies may be kept (journalCopies.maximumSessions).",
 )
+ADOPTIONS = _counter(
+    "pillion_adoptions_total",
+    "Adoptions of journals whose deliverers are gone, by result: done, failed (the operator orders "
+    "it again). Absent where no tokens are required, until the first order.",
+    ("result",),
+)
+ADOPTED_INDICATIONS = _counter(
+    "pillion_adopted_indications_total",
+    "Indications of adopted journals, by result: taken, duplicate (this gateway had it already), "
+    "refused (it cannot be delivered, or follows a lost member of its group). Absent like "
+    "pillion_adoptions_total.",
+    ("result",),
+)
 COPIES_DROPPED = _counter(
     "pillion_journal_copies_dropped_total",
     "Copies that nobody had written to for journalCopies.maximumAgeSeconds, and that gave way to "

@@ -41,6 +41,8 @@ class IntakeOutcome(StrEnum):
     REFUSED = "refused"
 
 
+#: Ended adoptions, and the indications of all, by result.
+Adopted: TypeAlias = tuple[Mapping[str, int], Mapping[str, int]]
 FormerDiscards: TypeAlias = Mapping[str, Mapping[DiscardReason, int]]
 
 
@@ -109,6 +111,7 @@ class Metrics:
         self._journal: DiskJournal | None = None
         self._stores: NamespaceStores | None = None
         self._written_stores: WrittenStores | None = None
+        self._adoptions: Adopted | None = None
         self._commits = Histogram(definitions.JOURNAL_COMMIT_DURATION, known=("Disk", "StateOnly"))
         self._log_records_dropped = log_records_dropped
         protocols = [*PROTOCOLS, RELAY]
@@ -148,6 +151,7 @@ class Metrics:
         spans: "SpanExports | None" = None,
         stores: "NamespaceStores | None" = None,
         written_stores: "WrittenStores | None" = None,
+        adoptions: Adopted | None = None,
     ) -> None:
         """Read from these objects, which are created after the metrics. ``stores``: of other
         journals; ``written_stores``: of the deliverer's own."""
@@ -165,6 +169,7 @@ class Metrics:
             "_spans": spans,
             "_stores": stores,
             "_written_stores": written_stores,
+            "_adoptions": adoptions,
         }
         for name, source in given.items():
             if source is not None:
@@ -261,6 +266,10 @@ class Metrics:
             from pillion_sidecar.telemetry.stores import store_samples
 
             yield from store_samples(self._written_stores)
+        if self._adoptions is not None:
+            ended, indications = self._adoptions
+            yield definitions.ADOPTIONS.each(ended)
+            yield definitions.ADOPTED_INDICATIONS.each(indications)
 
     def _journal_samples(self) -> Iterator[str]:
         if self._journal is None:

@@ -10,6 +10,8 @@ from msgspec import Meta
 MAXIMUM_ORDER = 64 << 10
 #: Destinations in a status, those with the most pending first.
 MOST_DESTINATIONS = 100
+#: Begins the claimant of an adopter, before its service; no pod has this uid.
+ADOPTER = "adopter"
 _MOST_GROUPS = 100
 _MOST_MEMBERS = 100
 
@@ -73,6 +75,8 @@ class AdoptionStatus(_Record, kw_only=True, frozen=True):
     refused: int = 0
     #: Destinations with pending indications.
     destinations: list[AdoptedPlace] = []
+    #: Seconds since it was Done or Failed; null before.
+    ended_seconds: float | None = None
 
 
 class AdoptionPage(_Record, kw_only=True, frozen=True):
@@ -80,6 +84,9 @@ class AdoptionPage(_Record, kw_only=True, frozen=True):
 
 
 encode = msgspec.json.Encoder().encode
+#: Raise msgspec.MsgspecError.
+decode_page = msgspec.json.Decoder(AdoptionPage).decode
+decode_status = msgspec.json.Decoder(AdoptionStatus).decode
 _decode = msgspec.json.Decoder(AdoptionOrder).decode
 
 

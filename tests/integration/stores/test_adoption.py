@@ -64,8 +64,10 @@ class World:
         order = {"session": self.session, "service": "default", "stores": {"groups": groups}}
         return await self.ask("post", json=order | changes)
 
-    async def ask(self, method: str, *, token: str = TOKEN, **given: Any) -> tuple[int, Any]:
-        url = f"{self.house.gateway.telemetry}/v1/adoptions"
+    async def ask(
+        self, method: str, path: str = "/v1/adoptions", *, token: str = TOKEN, **given: Any
+    ) -> tuple[int, Any]:
+        url = f"{self.house.gateway.telemetry}{path}"
         headers = {"Authorization": f"Bearer {token}"}
         async with self._client.request(method, url, headers=headers, **given) as response:
             text = await response.text()
@@ -240,3 +242,11 @@ async def test_a_gateway_that_reaches_no_store_says_so(world: World) -> None:
     await world.house.gateway.logged("adoption-failed")
     (record,) = world.house.gateway.events("adoption-failed")
     assert "was started without --gateway" in record["reason"]
+
+
+async def test_the_operator_sees_the_copies_of_a_gateway_that_keeps_any(world: World) -> None:
+    world.house.configure("siem", through="Deliverer")
+    await world.start_gateway()
+    assert await world.ask("get", "/v1/journals", token="other") == (401, "unauthorized\n")
+    status, answer = await world.ask("get", "/v1/journals")
+    assert (status, "set journalCopies" in answer["reason"]) == (404, True)

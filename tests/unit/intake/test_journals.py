@@ -259,6 +259,20 @@ async def test_a_gateways_own_account_adopts_a_session_of_its_namespace() -> Non
             assert status == 403
 
 
+async def test_another_gateway_of_the_namespace_adopts_a_session() -> None:
+    async with opened(JournalGateway(limits=LIMITS, tokens=True)) as gateway:
+        assert gateway.guarding.namespace == "team"
+        claim = ClaimRequest(number=9, claimant="adopter")
+        for namespace in ("team", "other"):
+            await gateway.copy(CLAIM, namespace=namespace)
+        copy = await gateway.copy(claim, namespace="team", account="pillion-hub")
+        assert copy.promised == (9, "adopter")
+        # Those of other namespaces have such names, too.
+        for namespace, account in (("other", "pillion-hub"), ("team", "hub")):
+            status, _ = await gateway.refused(claim, namespace=namespace, account=account)
+            assert status == 403
+
+
 async def test_a_released_session_is_gone(gateway: JournalGateway) -> None:
     await gateway.copy(CLAIM)
     await gateway.copy(append_of(log_of(100)))

@@ -51,7 +51,7 @@ SETTINGS = OperatorSettings(deliverer=DelivererDefaults(image="image"))
 
 _REASON = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 #: Of each call that makes a condition or what becomes one: where its reason stands.
-_PLACES = {"Condition": 2, "Verdict": 1, "SubscriptionVerdict": 1, "MOFRefused": 0}
+_PLACES = {"Condition": 2, "Verdict": 1, "SubscriptionVerdict": 1, "MOFRefused": 0, "Waits": 0}
 
 
 def reasons(source: str) -> Iterator[str]:

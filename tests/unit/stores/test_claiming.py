@@ -372,12 +372,14 @@ class FollowedJournal:
         pass
 
 
-def stores_of(world: World) -> JournalStores:
+def stores_of(
+    world: World, *, session_name: str | None = None, pod_uid: str | None = None
+) -> JournalStores:
     return JournalStores(
         StoresPolicy(groups=(group("g", *NAMES),)),
         service="default",
-        session_name=None,
-        pod_uid=None,
+        session_name=session_name,
+        pod_uid=pod_uid,
         connect=lambda *_, **__: world.stores,
         timers=world.time,
     )
@@ -430,6 +432,18 @@ def test_a_repair_writes_nothing_where_a_store_has_other_bytes(size: int) -> Non
     copy = store.copy(SESSION)
     assert (copy.written, copy.extents) == (epoch, extents)
     assert store.read(SESSION, position_of(2, 0), 9999) == torn.segments[2]
+
+
+@pytest.mark.parametrize(("name", "is_adoptable"), [(None, True), ("orders-0", False)])
+async def test_a_claim_names_the_pod_unless_a_given_name_finds_the_session_again(
+    name: str | None, is_adoptable: bool
+) -> None:
+    world = World()
+    stores = stores_of(world, session_name=name, pod_uid="u-1")
+    await stores.claim(world.files, Path("journal"))
+    stores.close()
+    copy = world.stores.stores["a"].copy(SESSION)
+    assert copy.promised.claimant.startswith("u-1/default/") is is_adoptable
 
 
 class FailingFiles(RecordingFiles):

@@ -217,7 +217,7 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
         history=History(clock=fake_time, timers=fake_time),
     )
     # A gateway alone has these.
-    metrics.watch(stores=KeptCopies(), written_stores=WrittenStores())
+    metrics.watch(stores=KeptCopies(), written_stores=WrittenStores(), adoptions=({}, {}))
     metrics.gateway.keys_read(1)
     metrics.gateway.certificate_read(0.0)
     metrics.gateway.watch(lambda: (0, 0, 0))

@@ -530,6 +530,11 @@ INDICATION_SERVICE = Kind(
             "example because the webhook was unreachable at their creation. The condition "
             "InjectionComplete names them.",
         ),
+        count(
+            "pendingSessions",
+            "Number of journals of pods that are gone, which stores keep and no gateway has "
+            "adopted yet. The condition SessionsPending says what they wait for.",
+        ),
     ),
     columns=(
         Column(
@@ -547,6 +552,12 @@ INDICATION_SERVICE = Kind(
             "Missing",
             ".status.missing",
             "Number of pods that should have a sidecar and have none.",
+            type="integer",
+        ),
+        Column(
+            "Sessions",
+            ".status.pendingSessions",
+            "Number of journals of pods that are gone and not adopted yet; with stores.",
             type="integer",
         ),
         Column(

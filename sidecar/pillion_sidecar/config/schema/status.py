@@ -142,6 +142,13 @@ CONDITIONS = (
         "gateways in stores are not ready or not set.",
     ),
     ConditionType(
+        name="SessionsPending",
+        kinds=(SERVICE,),
+        where="where stores is set",
+        text="stores keep journals of pods that are gone, and the gateway in handOverTo has not "
+        "adopted all of them yet; the message says how many, and what they wait for.",
+    ),
+    ConditionType(
         name="Delivering",
         kinds=(DESTINATION,),
         text="the last attempt of every deliverer succeeded; Unknown before the first attempt.",

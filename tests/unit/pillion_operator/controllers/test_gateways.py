@@ -177,6 +177,17 @@ def test_stores_are_told_of_until_they_keep_copies() -> None:
         await settled(world)
         assert condition(world, *ready) == ("False", "GatewayNotUsable")
         assert "pods: default. Add" in ready_message(world, "default")
+        # Nor is that of the gateway that would adopt.
+        pods = [{"namespace": NAMESPACE, "serviceAccount": "default"}]
+        world.resource("IndicationService", "hub", {**copies, "publishers": pods})
+        await settled(world)
+        assert condition(world, *ready) == ("True", "GatewayServes")
+        spec = {"stores": stores, "handOverTo": {"name": "hub"}}
+        world.resource("IndicationService", "default", spec)
+        await settled(world)
+        assert condition(world, *ready) == ("False", "GatewayNotUsable")
+        assert "pillion-hub. Add" in ready_message(world, "default")
+        world.resource("IndicationService", "default", {"stores": stores})
         world.resource("IndicationService", "hub", copies)
         await settled(world)
         world.remove_pod("hub-0")

@@ -142,3 +142,13 @@ def test_a_few_destinations_are_named(bench: Bench) -> None:
     many = departure({f"d{n}": n for n in range(1, 9)}, at=bench.clock.time())
     bench.losses.report(SERVICE, many, pod=None)
     assert "d8 8, d7 7, d6 6, d5 5, d4 4 and 3 more" in bench.recorder.events[0][2]
+
+
+def test_what_stores_keep_is_not_lost_with_its_pod(bench: Bench) -> None:
+    groups = [{"name": "g", "members": [{"gatewayRef": {"name": "a"}}]}]
+    with_stores = service(stores={"groups": groups})
+    with_stores["metadata"]["resourceVersion"] = "2"
+    bench.store.put(with_stores)
+    bench.losses.report(SERVICE, seen(bench), pod=pod())
+    assert bench.counted() is None
+    assert bench.recorder.events == []
