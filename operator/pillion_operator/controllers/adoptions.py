@@ -64,6 +64,8 @@ MOST_ORDERS = 8
 MOST_EVENTS = 20
 #: Uids of pods that are proven to be gone, which need no further listing.
 MOST_PROVEN = 10_000
+#: Seconds for which the API server is not asked again whether a pod is alive.
+ALIVE_SECONDS = 60.0
 #: Seconds until an adoption that has failed is ordered again: at first, and at most.
 RETRY_FIRST = 10.0
 RETRY_MOST = 300.0
@@ -109,6 +111,8 @@ class Adoptions:
         #: The pods that the last round missed, by namespace and uid.
         self._missed: set[tuple[str, str]] = set()
         self._proven: OrderedDict[tuple[str, str], None] = OrderedDict()
+        #: Those of them that run, as those without the label do, and until when that is believed.
+        self._alive: dict[tuple[str, str], float] = {}
         #: Failed adoptions, by session.
         self._retries: dict[str, _Retry] = {}
         #: The sessions that each gateway pod has said to be done.
@@ -130,7 +134,7 @@ class Adoptions:
     def _pause(self) -> float:
         """Shorter while somebody may turn out to be gone, or is being adopted."""
         known = self._context.sessions.values()
-        is_busy = self._missed - self._proven.keys() or any(
+        is_busy = self._missed - self._proven.keys() - self._alive.keys() or any(
             one.sessions and one.waits is None for one in known
         )
         return self._interval * BUSY_PART if is_busy else self._interval
@@ -258,13 +262,17 @@ class Adoptions:
     async def _prove(self, missed: set[tuple[str, str]]) -> None:
         """Have the API server say it. A watch may lag, and brings only pods that have the label of
         deliverers."""
-        unproven = missed - self._proven.keys()
+        now = self._context.clock.monotonic()
+        self._alive = {one: until for one, until in self._alive.items() if until > now}
+        unproven = missed - self._proven.keys() - self._alive.keys()
         for namespace in sorted({namespace for namespace, _ in unproven}):
             pods = await self._context.api.list(POD, namespace)
             living = {uid_of(pod) for pod in pods if not has_ended(pod)}
-            for one in sorted(unproven):
-                if one[0] == namespace and one[1] not in living:
+            for one in sorted(one for one in unproven if one[0] == namespace):
+                if one[1] not in living:
                     self._proven[one] = None
+                else:
+                    self._alive[one] = now + ALIVE_SECONDS
         while len(self._proven) > MOST_PROVEN:
             self._proven.popitem(last=False)
 
