@@ -22,7 +22,6 @@ from pillion_operator.controllers.states import status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.evaluation.adopting import (
     Session,
-    is_adopter,
     keeps_copies,
     sessions_of,
     stores_to_ask,
@@ -65,6 +64,8 @@ MOST_ORDERS = 8
 MOST_EVENTS = 20
 #: Uids of pods that are proven to be gone, which need no further listing.
 MOST_PROVEN = 10_000
+#: Seconds for which the API server is not asked again whether a pod is alive.
+ALIVE_SECONDS = 60.0
 #: Seconds until an adoption that has failed is ordered again: at first, and at most.
 RETRY_FIRST = 10.0
 RETRY_MOST = 300.0
@@ -110,6 +111,8 @@ class Adoptions:
         #: The pods that the last round missed, by namespace and uid.
         self._missed: set[tuple[str, str]] = set()
         self._proven: OrderedDict[tuple[str, str], None] = OrderedDict()
+        #: Those of them that run, as those without the label do, and until when that is believed.
+        self._alive: dict[tuple[str, str], float] = {}
         #: Failed adoptions, by session.
         self._retries: dict[str, _Retry] = {}
         #: The sessions that each gateway pod has said to be done.
@@ -131,16 +134,16 @@ class Adoptions:
     def _pause(self) -> float:
         """Shorter while somebody may turn out to be gone, or is being adopted."""
         known = self._context.sessions.values()
-        is_busy = self._missed - self._proven.keys() or any(
+        is_busy = self._missed - self._proven.keys() - self._alive.keys() or any(
             one.sessions and one.waits is None for one in known
         )
         return self._interval * BUSY_PART if is_busy else self._interval
 
     async def round(self) -> None:
         self._events = 0
-        services = self._services()
-        gateways = [key for key, body in services.items() if keeps_copies(body)]
-        lists = await self._each(gateways, self._copies)
+        gateways = self._gateways()
+        writers = set[Key]().union(*map(self._context.references.writers, gateways))
+        lists = await self._each(filter(self._keeps_copies, gateways), self._copies)
         self._unlisted = {key: why for key, why in self._unlisted.items() if key in lists}
         unheard = {key for key, copies in lists.items() if copies is None}
         by_namespace: dict[str, list[JournalCopy]] = defaultdict(list)
@@ -149,16 +152,16 @@ class Adoptions:
         dead = await self._dead(
             {name: list(sessions_of(copies)) for name, copies in by_namespace.items()}
         )
-        adopters = await self._adopters(services)
+        adopters = await self._adopters(writers)
         under = {one.id for sessions in dead.values() for one in sessions}
         self._retries = {name: retry for name, retry in self._retries.items() if name in under}
         # Any pod may claim a session in the name of a service that does not exist.
-        missing = sorted(dead.keys() - services.keys())[MOST_EVENTS:]
+        missing = sorted(key for key in dead if self._context.store.get(key) is None)[MOST_EVENTS:]
         found: dict[Key, PendingSessions] = {}
-        for key in sorted({*self._with_stores(services), *dead}.difference(missing)):
+        for key in sorted(writers.union(dead).difference(missing)):
             sessions = sorted(dead.get(key, ()))
             before = self._context.sessions.get(key)
-            if not sessions and before is not None and self._stores(key) & unheard:
+            if not sessions and before and before.sessions and self._stores(key) & unheard:
                 # A store that does not answer may be the only one that has the sessions.
                 found[key] = before
                 continue
@@ -168,13 +171,14 @@ class Adoptions:
 
     # ------------------------------------------------------------------ what there is
 
-    def _services(self) -> dict[Key, Object]:
-        keys = sorted(self._context.store.keys(SERVICE))
-        bodies = ((key, self._context.store.get(key)) for key in keys)
-        return {key: body for key, body in bodies if body is not None}
+    def _gateways(self) -> list[Key]:
+        """By an index: most services are none."""
+        namespaces = self._context.store.namespaces(SERVICE)
+        return sorted(frozenset[Key]().union(*map(self._context.references.gateways, namespaces)))
 
-    def _with_stores(self, services: Mapping[Key, Object]) -> Iterator[Key]:
-        return (key for key in services if self._stores(key))
+    def _keeps_copies(self, gateway: Key) -> bool:
+        body = self._context.store.get(gateway)
+        return body is not None and keeps_copies(body)
 
     def _stores(self, service: Key) -> frozenset[Key]:
         return self._context.references.stores_of(service)
@@ -258,13 +262,17 @@ class Adoptions:
     async def _prove(self, missed: set[tuple[str, str]]) -> None:
         """Have the API server say it. A watch may lag, and brings only pods that have the label of
         deliverers."""
-        unproven = missed - self._proven.keys()
+        now = self._context.clock.monotonic()
+        self._alive = {one: until for one, until in self._alive.items() if until > now}
+        unproven = missed - self._proven.keys() - self._alive.keys()
         for namespace in sorted({namespace for namespace, _ in unproven}):
             pods = await self._context.api.list(POD, namespace)
             living = {uid_of(pod) for pod in pods if not has_ended(pod)}
-            for one in sorted(unproven):
-                if one[0] == namespace and one[1] not in living:
+            for one in sorted(one for one in unproven if one[0] == namespace):
+                if one[1] not in living:
                     self._proven[one] = None
+                else:
+                    self._alive[one] = now + ALIVE_SECONDS
         while len(self._proven) > MOST_PROVEN:
             self._proven.popitem(last=False)
 
@@ -282,12 +290,15 @@ class Adoptions:
 
     # ------------------------------------------------------------------ orders
 
-    async def _adopters(self, services: Mapping[Key, Object]) -> dict[Key, _Adopter]:
+    async def _adopters(self, writers: Iterable[Key]) -> dict[Key, _Adopter]:
         """The gateways that may adopt, with what they say of it; without those that do not run."""
-        by_namespace: dict[str, list[Object]] = defaultdict(list)
-        for key, body in services.items():
-            by_namespace[key.namespace].append(body)
-        named = [key for key in services if is_adopter(key.name, by_namespace[key.namespace])]
+        bodies = [(key, self._context.store.get(key)) for key in writers]
+        adopters = {
+            Key(SERVICE, key.namespace, gateway_named(body, HAND_OVER_TO))
+            for key, body in bodies
+            if body is not None
+        }
+        named = sorted(adopters)
         found = await self._each(named, self._adopter)
         uids = {self._uid(key) for key in named}
         self._done = {uid: done for uid, done in self._done.items() if uid in uids}

@@ -129,7 +129,7 @@ def desired_state(
         level=level,
         scaled=any(scaler(one) for one in live if one["kind"] == STATEFUL_SET.kind),
         adopts=reaches_stores(
-            body, others=context.store.all(SERVICE, service.namespace), live=live
+            body, guests=map(context.store.get, context.references.guests(service)), live=live
         ),
     )
     return DesiredState(objects, trust.mark, requeue_after)

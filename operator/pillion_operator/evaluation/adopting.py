@@ -42,7 +42,7 @@ def keeps_copies(service: Object) -> bool:
 
 
 def is_adopter(name: str, services: Iterable[Object]) -> bool:
-    """Whether one of the services of its namespace hands sessions of dead pods to this gateway."""
+    """Whether one of the services of its namespace has its sessions adopted by this gateway."""
     return any(
         gateway_named(service, HAND_OVER_TO) == name and stores_named(service)
         for service in services
@@ -51,16 +51,16 @@ def is_adopter(name: str, services: Iterable[Object]) -> bool:
 
 
 def reaches_stores(
-    gateway: Object, *, others: Mapping[str, Object], live: Iterable[Object]
+    gateway: Object, *, guests: Iterable[Object | None], live: Iterable[Object]
 ) -> bool:
-    """Whether the pods of a gateway need access to stores. ``others`` are the services of its
-    namespace, ``live`` its existing objects.
+    """Whether the pods of a gateway need access to stores. ``guests`` are the services that name
+    it, ``live`` its existing objects.
 
     It stays so: services of jobs come and go, and each change would restart the gateway.
     """
     if not is_gateway(gateway):
         return False
-    if is_adopter(gateway["metadata"]["name"], others.values()):
+    if is_adopter(gateway["metadata"]["name"], (one for one in guests if one is not None)):
         return True
     return any(
         volume.get("name") == TOKEN_VOLUME
@@ -101,8 +101,8 @@ def stores_to_ask(service: Object) -> OrderedStores | Waits:
             return Waits(
                 "StoreNotAdoptable",
                 f"group {group.get('name')} of stores has a member that is no gateway, and "
-                "gateways adopt from gateways alone. Start a deliverer on the journal's folder, or "
-                "take the member out of stores.",
+                "gateways adopt from gateways alone. If these have enough copies, take the member "
+                "out of stores until they are adopted.",
             )
         groups.append(OrderedGroup(name=str(group.get("name")), members=members, backups=backups))
     return OrderedStores(

@@ -95,10 +95,8 @@ def deliverer_container(
     }
     if defaults.image_pull_policy is not None:
         container["imagePullPolicy"] = defaults.image_pull_policy
-    variables: list[dict[str, Any]] = []
-    if not gateway:
-        # Also without stores: they may be set later, and a pod's environment cannot change.
-        variables.append(_of_pod(POD_UID, "metadata.uid"))
+    # Also without stores: they may be set later, and a pod's environment cannot change.
+    variables = [] if gateway else [_of_pod(POD_UID, "metadata.uid")]
     if defaults.console:
         # No option: images of earlier versions would refuse it.
         variables.append({"name": OPERATOR_CONSOLE, "value": "true"})

@@ -2,30 +2,29 @@
 not trusted: see ``polling.client``."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import aiohttp
-import msgspec
 
 from pillion_operator.polling.client import LARGEST_PAGE, TOTAL_TIMEOUT
 from pillion_sidecar.config.problems import one_line
 from pillion_sidecar.wire.adoptions import (
     AdoptionOrder,
     AdoptionStatus,
-    decode_page,
-    decode_status,
     encode,
+    read_adoption,
+    read_adoptions,
 )
-from pillion_sidecar.wire.journals import MOST_SESSIONS, JournalCopy, JournalCopyPage
+from pillion_sidecar.wire.journals import MOST_SESSIONS, JournalCopy, read_copies
 from pillion_sidecar.wire.queues import AnswerError
 
 #: Pages of copies: ten times the default of journalCopies.maximumSessions.
 MOST_PAGES = 10
 _PATH = "/v1/adoptions"
 _LONGEST_REASON = 300
-_decode_copies = msgspec.json.Decoder(JournalCopyPage).decode
+T = TypeVar("T")
 
 
 class Asking(Protocol):
@@ -79,11 +78,7 @@ class GatewayAdoptions:
         after = ""
         for _ in range(MOST_PAGES):
             query = {"limit": str(MOST_SESSIONS)} | ({"after": after} if after else {})
-            body = await self._ask("GET", "/v1/journals", query=query)
-            try:
-                page = _decode_copies(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                raise AskError("the list of copies cannot be read") from None
+            page = _read(read_copies, await self._ask("GET", "/v1/journals", query=query))
             found += page.journals
             if page.next is None or page.next <= after:
                 break
@@ -91,16 +86,10 @@ class GatewayAdoptions:
         return found
 
     async def statuses(self) -> list[AdoptionStatus]:
-        try:
-            return decode_page(await self._ask("GET", _PATH)).adoptions
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise AskError("the list of adoptions cannot be read") from None
+        return _read(read_adoptions, await self._ask("GET", _PATH))
 
     async def order(self, order: AdoptionOrder) -> AdoptionStatus:
-        try:
-            return decode_status(await self._ask("POST", _PATH, body=encode(order)))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise AskError("the answer to an order cannot be read") from None
+        return _read(read_adoption, await self._ask("POST", _PATH, body=encode(order)))
 
     async def _ask(
         self,
@@ -126,6 +115,13 @@ class GatewayAdoptions:
         if not 200 <= status <= 299:
             raise Refused(status, _reason(status, answer))
         return answer
+
+
+def _read(read: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return read(body)
+    except AnswerError as error:
+        raise AskError(str(error)) from None
 
 
 def _reason(status: int, answer: bytes) -> str:

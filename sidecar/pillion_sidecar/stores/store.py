@@ -222,8 +222,8 @@ class Store:
     def _check_quota(self, size: int) -> None:
         if self._total + size > self._limits.maximum_bytes:
             raise QuotaError(
-                f"the copies of the namespace take {self._total} bytes, and {size} more would exceed"
-                f" {self._limits.maximum_bytes}, journalCopies.maximumBytes"
+                f"the copies of the namespace take {self._total} bytes, and {size} more would"
+                f" exceed {self._limits.maximum_bytes}, journalCopies.maximumBytes"
             )
 
     def _check_segments(self, session: str, copy: Copy) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from pillion_sidecar.wire.queues import AnswerError
+
 #: Bytes of an order.
 MAXIMUM_ORDER = 64 << 10
 #: Destinations in a status, those with the most pending first.
@@ -94,9 +96,8 @@ class AdoptionPage(_Record, kw_only=True, frozen=True):
 
 
 encode = msgspec.json.Encoder().encode
-#: Raise msgspec.MsgspecError.
-decode_page = msgspec.json.Decoder(AdoptionPage).decode
-decode_status = msgspec.json.Decoder(AdoptionStatus).decode
+_decode_page = msgspec.json.Decoder(AdoptionPage).decode
+_decode_status = msgspec.json.Decoder(AdoptionStatus).decode
 _decode = msgspec.json.Decoder(AdoptionOrder).decode
 
 
@@ -106,3 +107,19 @@ def read_order(body: bytes) -> AdoptionOrder:
         return _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise OrderError(f"the order: {str(error)[:300]}") from None
+
+
+def read_adoptions(body: bytes) -> list[AdoptionStatus]:
+    """Read the list of an untrusted gateway. Raises AnswerError."""
+    try:
+        return _decode_page(body).adoptions
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise AnswerError("the list of adoptions cannot be read") from None
+
+
+def read_adoption(body: bytes) -> AdoptionStatus:
+    """Read an untrusted gateway's answer to an order. Raises AnswerError."""
+    try:
+        return _decode_status(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise AnswerError("the answer to an order cannot be read") from None

@@ -3,7 +3,7 @@ it, ``pillion journals`` reads it; unknown fields are ignored."""
 
 import msgspec
 
-from pillion_sidecar.wire.queues import Count
+from pillion_sidecar.wire.queues import AnswerError, Count
 
 #: Default and maximum copies in one answer.
 DEFAULT_SESSIONS = 500
@@ -37,5 +37,16 @@ class JournalCopyPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     next: str | None = None
 
 
+_decode = msgspec.json.Decoder(JournalCopyPage).decode
+
+
 def json_of(copies: list[JournalCopy]) -> str:
     return msgspec.json.encode(copies).decode()
+
+
+def read_copies(body: bytes) -> JournalCopyPage:
+    """Read a page of an untrusted gateway. Raises AnswerError."""
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise AnswerError("the list of copies cannot be read") from None

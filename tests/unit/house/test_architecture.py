@@ -176,6 +176,8 @@ def test_the_operator_imports_configuration_connections_tls_and_wire_of_the_side
         "pillion_sidecar.http_errors",
         FIELDS,
         FILEWATCH,
+        "pillion_sidecar.wire.adoptions",
+        "pillion_sidecar.wire.journals",
         "pillion_sidecar.wire.queues",
         PROTOCOLS,
     }

@@ -10,6 +10,7 @@ import pytest
 
 from pillion_operator.cluster.api import ApiError
 from pillion_operator.controllers.adoptions import (
+    ALIVE_SECONDS,
     BUSY_PART,
     MOST_ORDERS,
     MOST_UNDER_WAY,
@@ -149,9 +150,21 @@ def test_a_pod_that_lives_keeps_its_session_whatever_it_answers() -> None:
             bare = {**body["metadata"], "labels": {}}
             bare.pop("resourceVersion")
             cluster.api.put({**body, "metadata": bare})
-            await asyncio.sleep(WHILE)
+            lists: list[float] = []
+
+            def listed(verb: str, asked: Key) -> None:
+                if (verb, asked.kind, asked.namespace) == ("list", "Pod", NAMESPACE):
+                    lists.append(asyncio.get_running_loop().time())
+
+            cluster.api.refuse = listed
+            await asyncio.sleep(5 * ALIVE_SECONDS)
             assert cluster.ordered == []
             assert cluster.pending() == ("False", "NoneLeft")
+            # A list of all pods of a namespace is not asked for in each round.
+            assert 4 <= len(lists) <= 6
+            cluster.remove_pod("unlabelled")
+            await asyncio.sleep(ALIVE_SECONDS + WHILE)
+            assert cluster.ordered == [session(2)]
 
     run_virtually(work())
 
