@@ -238,6 +238,15 @@ def _problem_of(context: IntakeContext) -> str | None:
     return None
 
 
+def _decoder_of(context: IntakeContext) -> LineDecoder:
+    return LineDecoder(
+        context.routes.schema,
+        maximum_line_bytes=RELAYED_GROWTH * IntakeLimits().line_bytes,
+        is_relayed=True,
+        in_force=lambda: context.routes.schema,
+    )
+
+
 def open_adoptions(
     *,
     context: IntakeContext,
@@ -278,20 +287,12 @@ def open_adoptions(
         except InvalidDestinationError as error:
             raise OrderError(f"a store has no URL by --gateway of this gateway: {error}") from None
 
-    def decoder() -> LineDecoder:
-        return LineDecoder(
-            context.routes.schema,
-            maximum_line_bytes=RELAYED_GROWTH * IntakeLimits().line_bytes,
-            is_relayed=True,
-            in_force=lambda: context.routes.schema,
-        )
-
     gateway = Gateway(
         context=context,
         clock=context.clock,
         timers=timers,
         observer=observer,
-        decoder=decoder,
+        decoder=partial(_decoder_of, context),
         namespace=namespace,
         is_relayed=is_relayed,
         connect=connect,
