@@ -278,6 +278,11 @@ class JournalStores:
             self._journal.commit()
             self._journal.barrier(note)
 
+    @property
+    def lacked(self) -> bool:
+        """Whether the folder lacked something of what was before this run; until ``begun``."""
+        return self._note_whole is not None
+
     def stable(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that the journal has taken is in enough stores."""
         journal, shipper = self._journal, self._shipper

@@ -44,6 +44,9 @@ class NoteResult(StrEnum):
     CALLED_BACK = "called-back"
     #: How far a replay is: ``detail``.
     REPLAY = "replay"
+    #: The journal lacked a part of what was in it, or of what another writer had: what became of
+    #: the receipts before is not known.
+    LACKED = "journal-lacked"
 
 
 NOTES = frozenset(NoteResult)
@@ -200,6 +203,12 @@ def called_back_note(receipt: str, *, at: float) -> Outcome:
     """Return the note that a receipt has no callback any more. ``at`` is in seconds since the
     epoch."""
     return _note(NoteResult.CALLED_BACK, at=at, destination="", receipt=receipt)
+
+
+def lacked_note(*, at: float) -> Outcome:
+    """Return the note that receipts before are not known any more. ``at`` is in seconds since the
+    epoch."""
+    return _note(NoteResult.LACKED, at=at, destination="")
 
 
 def _note(

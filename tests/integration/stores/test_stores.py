@@ -1,20 +1,28 @@
 """A sidecar with three gateways that keep copies of its journal: what was stable arrives although
 its folder is lost, and too few gateways are named (S3.2, S3.3, S3.9)."""
 
+import asyncio
+import json
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from aiohttp import ClientError
 
+from pillion_cli.exits import Exit
+from pillion_cli.main import main
 from pillion_sidecar.settings import POD_UID
 from pillion_sidecar.stores.messages import ClaimRequest
 from pillion_sidecar.stores.namespaces import SystemNamespaceFolders
 from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.stores_runtime import session_id
+from pyspark_pillion.errors import FlushTimeoutError
+from pyspark_pillion.options import parse_options
+from pyspark_pillion.source import Job, publish_partition
 from support.journal_gateway import JournalGateway, opened
 from support.listening import Listening, listening
 from support.resources import JSON, write
@@ -192,6 +200,53 @@ async def test_without_a_quorum_it_continues_if_it_is_to(world: World) -> None:
         answer = await made.publish(*alerts(0, 500), query="ack=durable")
         assert answer.status == 200
         await world.listener.delivered(500)
+
+
+async def test_what_a_run_could_not_call_stable_the_next_one_does(world: World) -> None:
+    world.listener.behave(status=503)
+    async with world.sidecar() as made:
+        await made.publish(*alerts(0, 1), query="ack=stable&timeout=60")
+        world.away(1, 2)
+        answer = await made.publish(*alerts(1, 2), query="ack=stable&timeout=0.1", publisher="p")
+        assert (answer.status, answer.document["stable"]) == (202, False)
+        receipt = f"/v1/receipts/{answer.document['receipt']}"
+        flushed = await made.post("/v1/flush?publisher=p&level=stable&timeout=0.1")
+        assert (flushed.status, flushed.document["stable"]) == (202, False)
+        # Until its note is on disk.
+        while not (await made.get("/v1/status")).document["history"]["last"]:
+            await made.publish(*alerts(3, 1), query="ack=durable")
+    world.back()
+    async with world.sidecar() as made:
+        await made.logged("session-claimed")
+        told = await made.get(f"{receipt}?level=stable&timeout=60")
+        assert (told.status, told.document["stable"], told.document["pending"]) == (200, True, 2)
+        repeat = await made.publish(*alerts(1, 2), query="ack=stable&timeout=60")
+        assert (repeat.document["duplicate"], repeat.document["stable"]) == (2, True)
+
+
+async def test_a_task_and_a_command_end_once_their_rows_are_in_stores(world: World) -> None:
+    world.listener.behave(status=503)
+    lines = [json.dumps(alert).encode() for alert in alerts(0, 30)]
+    file = world.folder / "alerts.ndjson"
+    file.write_bytes(b"\n".join(lines))
+    async with world.sidecar() as made:
+        options = {"source": "s", "url": made.intake, "flushTimeoutSeconds": "60"}
+
+        def task(level: str) -> int:
+            job = Job(parse_options({**options, "flushLevel": level}), "value", "job")
+            rows = pa.array([line.decode() for line in lines[:20]])
+            batch = pa.record_batch([rows], names=["value"])
+            return publish_partition([batch], job).counts.accepted
+
+        assert await asyncio.to_thread(task, "stable") == 20
+        command = ["publish", str(file), "--to", made.intake, "--source", "s", "--ack", "stable"]
+        assert await asyncio.to_thread(main, command) == 0
+        world.away(0, 1)
+        await made.publish(*alerts(30, 1), query="ack=durable")
+        options["flushTimeoutSeconds"] = "0.2"
+        with pytest.raises(FlushTimeoutError, match="not all had reached stable"):
+            await asyncio.to_thread(task, "stable")
+        assert await asyncio.to_thread(main, [*command, "--timeout", "0.2"]) == Exit.PARTLY
 
 
 async def test_a_start_listens_while_it_waits_for_its_stores(world: World) -> None:
