@@ -202,6 +202,7 @@ class JournalFolder:
             session_name=self._session_name,
             pod_uid=self._pod_uid,
             connect=connect,
+            clock=self._clock,
             timers=self._timers,
         )
 

@@ -37,6 +37,8 @@ class FakeJournal:
         self.states: dict[int, QueueState] = {}
         self.subscription_records: dict[str, SubscriptionRecord] = {}
         self.refuses: str | None = None
+        #: Ids that too few stores have.
+        self.unstable: set[int] = set()
         self.over = False
         self.damaged: set[int] = set()
         self._loads: deque[Callable[[], None]] = deque()
@@ -99,6 +101,9 @@ class FakeJournal:
         self.settled.append((place.destination, place.number, reason, through))
         self._unsettled[indication.id] -= 1
         return self._unsettled[indication.id]
+
+    def forces(self, indication: Indication, reason: DiscardReason) -> bool:
+        return indication.id in self.unstable
 
     def note(self, state: QueueState) -> None:
         self.states[state.destination] = state

@@ -113,6 +113,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=Fal
     note: bytes | None = None
     #: ``Indication.trace``. Earlier versions omit and ignore it.
     trace: TraceContext | None = None
+    #: Of a discard: too few stores had the indication. Earlier versions omit and ignore it.
+    forced: bool = False
 
     @property
     def journal(self) -> str:

@@ -301,7 +301,7 @@ class DiskJournal:
         # Parts of ``Journal`` that one component implements.
         self.destination, self.subscription = self._naming.destination, self._naming.subscription
         self.refusal, self.barrier = self._log.refusal, self._log.barrier
-        self.load = self._loading.load
+        self.forces, self.load = self._log.forces, self._loading.load
 
     def _make_compaction(self, recovery: Recovery) -> Compaction:
         return Compaction(
@@ -433,6 +433,11 @@ class DiskJournal:
             self._shared[indication.id] = left
         return left
 
+    def reconsider(self) -> None:
+        """Remove what need not be kept any more. Not within a call of this journal."""
+        if len(self._log.segments) > 1:
+            self._compaction.consider()
+
     def commit(self) -> None:
         """Commit soon, even if nothing was taken, so that outcomes are written."""
         # An empty part begins a write, which has a commit record alone.
@@ -549,8 +554,7 @@ class DiskJournal:
             self._owner.committed(batch.last_id)
         for done in batch.barriers:
             done()
-        if len(self._log.segments) > 1:
-            self._compaction.consider()
+        self.reconsider()
 
     def failed(self, error: OSError) -> None:
         self._log.stop(error)

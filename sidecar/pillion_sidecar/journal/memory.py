@@ -72,6 +72,9 @@ class MemoryJournal:
     ) -> int:
         return indication.unsettled - 1
 
+    def forces(self, indication: Indication, reason: DiscardReason) -> bool:
+        return False
+
     def note(self, state: QueueState) -> None: ...
 
     def note_subscription(self, record: SubscriptionRecord) -> None: ...

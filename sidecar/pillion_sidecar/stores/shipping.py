@@ -42,7 +42,13 @@ from pillion_sidecar.stores.messages import (
     refusal_name,
     verb_of,
 )
-from pillion_sidecar.stores.quorum import Membership, is_viable, stable_end
+from pillion_sidecar.stores.quorum import (
+    Membership,
+    consensus_position,
+    is_viable,
+    stable_end,
+)
+from pillion_sidecar.stores.stability import Stability
 from pillion_sidecar.stores.tail import Tail
 
 #: Seconds before a store is asked again, doubled with each failure.
@@ -105,6 +111,9 @@ class LogReader(Protocol):
         is gone."""
 
 
+_CLAIM = "claim"
+
+
 @dataclass(slots=True, eq=False)
 class _Member:
     name: str
@@ -114,6 +123,8 @@ class _Member:
     is_known: bool
     is_fenced: bool = False
     is_asked: bool = False
+    #: Whether it was told of as one that does not respond.
+    is_missing: bool = False
     failures: int = 0
     #: Why its last request failed.
     problem: str | None = None
@@ -138,12 +149,16 @@ class Shipper:
         limits: ShippingLimits = ShippingLimits(),
         flight_size: int | None = None,
         stalls: Callable[[], None] = lambda: None,
+        stability: Stability | None = None,
+        responds: Callable[[str, str | None], None] = lambda store, problem: None,
     ) -> None:
         """``log`` is what the claim of ``epoch`` goes on from, ``answers`` the copies that it was
         told of; ``identities``: removed segments that have a file of identities, by number.
         ``fenced`` is called once, when nothing can become stable since other writers have claimed
         the session; the shipper is closed then. ``flight_size``: bytes that may be in too few
-        stores; None: no limit. ``stalls`` is called when ``stalled`` begins or ends."""
+        stores; None: no limit. ``stalls`` is called when ``stalled`` begins or ends.
+        ``stability``: None to keep nothing for the stores. ``responds`` is called with a store and
+        its problem when it fails, and with None once it takes the journal again."""
         self._epoch = epoch
         self._membership = membership
         self._log = list(log)
@@ -159,7 +174,8 @@ class Shipper:
         # Whether a store waits until more is stable.
         self._is_held = False
         self._transport, self._reader, self._timers = transport, reader, timers
-        self._fenced, self._stalls = fenced, stalls
+        self._fenced, self._stalls, self._responds = fenced, stalls, responds
+        self._stability = stability
         self._limits = limits
         self._flight_size = flight_size
         self._tail = Tail(maximum=limits.tail_bytes)
@@ -201,6 +217,8 @@ class Shipper:
         """The segment, the oldest, is about to be removed; all that is pending in it was copied
         forward, to before ``through``."""
         if self._log[0].number == number:
+            if self._stability is not None and not self._is_stable(self._log[0]):
+                self._stability.removed(number, unstable=self.unstable)
             del self._log[0]
             self._removing = Removal(self._log[0].number, through)
             self._through = through
@@ -215,9 +233,25 @@ class Shipper:
         self._advance()
         self._resume()
 
-    def on_disk(self, position: int) -> None:
-        """The reader can read what is before ``position``."""
+    def on_disk(self, position: int, last_id: int = 0, /) -> None:
+        """The reader can read what is before ``position``: ids up to ``last_id``."""
         self._tail.on_disk(position)
+        if self._stability is not None:
+            unstable = self.unstable
+            self._stability.written(position, last_id, unstable=unstable)
+            self._stability.advance(self.stable, unstable=unstable)
+
+    def forces(self, indication_id: int, reason: str, /) -> bool:
+        return self._stability is not None and self._stability.forces(indication_id, reason)
+
+    def keeps(self, number: int, /, *, is_crowded: bool) -> bool:
+        oldest = self._log[0]
+        if self._stability is None or oldest.number != number or self._is_stable(oldest):
+            return False
+        return self._stability.keeps(unstable=self.unstable, is_crowded=is_crowded)
+
+    def _is_stable(self, extent: Extent) -> bool:
+        return position_of(extent.number, extent.size) <= self.stable
 
     @property
     def unstable(self) -> int:
@@ -289,11 +323,20 @@ class Shipper:
     @property
     def behind(self) -> tuple[str, ...]:
         """The stores that do not have all of the log."""
-        return tuple(
-            name
+        return tuple(name for name, member in self._members.items() if self._lacks(member))
+
+    def _lacks(self, member: _Member) -> bool:
+        return member.copy.written != self._epoch or member.copy.end < self.end
+
+    @property
+    def unannounced(self) -> int:
+        """Bytes of the log behind the position that is announced for its stores."""
+        known = {
+            name: self._shared_end(member.copy)
             for name, member in self._members.items()
-            if member.copy.written != self._epoch or member.copy.end < self.end
-        )
+            if member.is_known
+        }
+        return bytes_between(self._log, consensus_position(self._membership, known), self.end)
 
     def statuses(self) -> list[MemberStatus]:
         return [
@@ -433,7 +476,18 @@ class Shipper:
         stable = self.stable
         self._take(member, answer)
         if not self._closed:
+            self._note_response(member, verb)
             self._watch(advanced=self.stable > stable)
+
+    def _note_response(self, member: _Member, verb: str) -> None:
+        if member.problem is not None:
+            if not member.is_missing:
+                member.is_missing = True
+                self._responds(member.name, member.problem)
+        elif member.is_missing and (verb != _CLAIM or not self._lacks(member)):
+            # It may answer claims and refuse all that follows.
+            member.is_missing = False
+            self._responds(member.name, None)
 
     def _take(self, member: _Member, answer: Answer) -> None:
         member.is_asked = False
@@ -493,6 +547,8 @@ class Shipper:
         position = stable_end(self._membership, copies, self._responsive())
         if position > self.stable:
             self.stable = position
+            if self._stability is not None:
+                self._stability.advance(position, unstable=self.unstable)
             while self._barriers and self._barriers[0][0] <= position and not self._closed:
                 self._barriers.popleft()[1]()
         while self._removals and self._removals[0].through <= self.stable:

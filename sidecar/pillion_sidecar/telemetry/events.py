@@ -166,7 +166,7 @@ EVENTS: tuple[Event, ...] = (
         "An accepted indication was discarded undelivered. At most 10 in 10 s are logged for a "
         "destination and reason, and 200 in all; `discards-counted` counts the others. The list "
         "of discards has all (`pillion journal discards`). `detail` is that of the attempt after "
-        "which it was discarded, at most 200 characters.",
+        "which it was discarded, at most 200 characters. `forced`: too few stores had it.",
         (
             "reason",
             "detail",
@@ -177,6 +177,7 @@ EVENTS: tuple[Event, ...] = (
             "sequence_context",
             "sequence_number",
             "attempts",
+            "forced",
         ),
     ),
     Event(
@@ -506,8 +507,9 @@ EVENTS: tuple[Event, ...] = (
         "session-claimed",
         "INFO",
         "A start has claimed the journal at its stores, and its folder has the latest copy. "
-        "`restored`: the folder lacked something, so sequence contexts begin again.",
-        ("session", "epoch", "stores", "restored"),
+        "`restored`: the folder lacked something, so sequence contexts begin again. `announced`: "
+        "the position of the stores that have answered (stores.consensus), in hexadecimal.",
+        ("session", "epoch", "stores", "announced", "restored"),
     ),
     Event(
         "session-released",
@@ -531,6 +533,41 @@ EVENTS: tuple[Event, ...] = (
         ("stores",),
     ),
     Event("stores-back", "INFO", "Enough stores take the journal again after `stores-missed`."),
+    Event(
+        "store-unresponsive",
+        "WARNING",
+        "For 10 s this store of the journal has not taken it; others may be enough. Logged once "
+        "until `store-responsive`. The text has the reason.",
+        ("store",),
+    ),
+    Event(
+        "store-responsive",
+        "INFO",
+        "The store takes the journal again after `store-unresponsive`.",
+        ("store",),
+    ),
+    Event(
+        "segment-forced",
+        "WARNING",
+        "A segment of the journal was removed while it was in too few stores: `cause` is lifetime "
+        "(stores.stabilityLifetimeSeconds), flight-size or volume. What was pending in it was "
+        "copied forward.",
+        ("segment", "cause"),
+    ),
+    Event(
+        "flight-exceeded",
+        "WARNING",
+        "More than stores.flightSize is in too few stores, and withoutQuorum is Continue: what is "
+        "accepted now is lost with the deliverer's volume. Logged once until `flight-back`.",
+        ("bytes",),
+    ),
+    Event(
+        "flight-back",
+        "INFO",
+        "No more than stores.flightSize is in too few stores again; `count` indications of this "
+        "run were accepted beyond it.",
+        ("count",),
+    ),
     Event(
         "log-lines-left-out",
         "WARNING",

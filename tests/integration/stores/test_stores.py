@@ -196,10 +196,45 @@ async def test_two_missing_gateways_are_named_and_publishing_resumes(world: Worl
 
 async def test_without_a_quorum_it_continues_if_it_is_to(world: World) -> None:
     async with world.sidecar(flightSize="10Ki", withoutQuorum="Continue") as made:
+        await made.publish(*alerts(0, 1), query="ack=stable&timeout=60")
         world.away(0, 1, 2)
-        answer = await made.publish(*alerts(0, 500), query="ack=durable")
+        answer = await made.publish(*alerts(1, 499), query="ack=durable")
         assert answer.status == 200
         await world.listener.delivered(500)
+        # Nothing is called stable that is not, and what was accepted beyond is told.
+        answer = await made.publish(*alerts(500, 1), query="ack=stable&timeout=0.1")
+        assert (answer.status, answer.document["stable"]) == (202, False)
+        await made.logged("flight-exceeded")
+        stores = (await made.get("/v1/status")).document["stores"]
+        assert stores["unprotected"] > 0
+        assert stores["unstableSeconds"] > 0
+        assert stores["unannouncedBytes"] > 0
+        world.back()
+        told = await made.get(f"/v1/receipts/{answer.document['receipt']}?timeout=60")
+        assert (told.status, told.document["stable"]) == (200, True)
+        await made.logged("flight-back")
+
+
+async def test_a_discard_before_it_is_stable_is_told_as_forced(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.listener.behave(status=503)
+    async with world.sidecar(consensus="Lowest") as made:
+        await made.publish(*alerts(0, 1), query="ack=stable&timeout=60")
+        world.away(0, 1, 2)
+        await made.publish(*alerts(1, 1), query="ack=durable")
+        await made.post("/v1/queues/there/purge")
+        await made.logged("indication-discarded", 2)
+        forced = {
+            one["identifier"]: one.get("forced") for one in made.events("indication-discarded")
+        }
+        assert forced == {"0": None, "1": True}
+        code = await asyncio.to_thread(main, ["explain", "1", "--to", made.administration])
+        assert code == 0
+        assert "purged; before enough stores had it" in capsys.readouterr().out
+        status = (await made.get("/v1/status")).document["stores"]
+        assert (status["forcedDiscards"], status["consensus"]) == (1, "Lowest")
+        assert 'pillion_store_forced_discards_total{reason="purged"} 1' in await made.metrics()
 
 
 async def test_what_a_run_could_not_call_stable_the_next_one_does(world: World) -> None:

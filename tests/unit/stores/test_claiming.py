@@ -368,6 +368,10 @@ async def test_a_store_without_identities_delays_no_start() -> None:
 class FollowedJournal:
     """Stands in for the part of a ``DiskJournal`` that a start needs."""
 
+    last_id = 0
+
+    def reconsider(self) -> None: ...
+
     def follow(self, follower: object) -> None:
         pass
 
@@ -379,6 +383,7 @@ def stores_of(world: World) -> JournalStores:
         session_name=None,
         pod_uid=None,
         connect=lambda *_, **__: world.stores,
+        clock=world.time,
         timers=world.time,
     )
 
@@ -445,6 +450,7 @@ async def test_a_folder_that_cannot_be_read_is_named() -> None:
         session_name=None,
         pod_uid=None,
         connect=lambda *_, **__: world.stores,
+        clock=world.time,
         timers=world.time,
     )
     with pytest.raises(JournalError, match="journal folder '/data/j': Input/output error"):

@@ -8,12 +8,23 @@ from pillion_sidecar.config.schema.common import (
     object_name,
     reference,
 )
-from pillion_sidecar.fields import ListOf, Quantity, Rule, amount, declared, resource, structure
+from pillion_sidecar.fields import (
+    Integer,
+    ListOf,
+    Quantity,
+    Rule,
+    amount,
+    declared,
+    resource,
+    structure,
+)
 
 MOST_GROUPS = 8
 MOST_MEMBERS = 8
 #: Default flightSize.
 FLIGHT_SIZE = "64Mi"
+#: Default stabilityLifetimeSeconds.
+STABILITY_LIFETIME = 1200
 
 
 class Within(StrEnum):
@@ -31,6 +42,15 @@ class Between(StrEnum):
     ALL = "All"
     #: All groups of which enough stores respond, and at least one.
     ALL_ACTIVE = "AllActive"
+
+
+class Consensus(StrEnum):
+    """Which of the positions of several stores is announced."""
+
+    LOWEST = "Lowest"
+    #: The greatest position that more than half of the stores have.
+    MAJORITY = "Majority"
+    HIGHEST = "Highest"
 
 
 class WithoutQuorum(StrEnum):
@@ -100,6 +120,13 @@ class StoresPolicy:
         description="How many groups make a position stable. Any: one. Majority: more than half. "
         "All: every group. AllActive: every group in which enough stores respond, but not none.",
     )
+    consensus: Consensus = declared(
+        default=Consensus.MAJORITY,
+        description="Which of the positions of the stores that respond is announced, in the status "
+        "and at a start. Lowest: what each of them has. Majority: what more than half of them "
+        "have. Highest: what any of them has. It decides neither what is stable nor from which "
+        "copy a start goes on.",
+    )
     without_quorum: WithoutQuorum = declared(
         default=WithoutQuorum.REFUSE,
         description="What happens to new indications while more than flightSize is in too few "
@@ -114,6 +141,13 @@ class StoresPolicy:
         json_default=FLIGHT_SIZE,
         convert=lambda quantity: int(amount(quantity)),
         description="Maximum bytes of the journal that are in too few stores.",
+    )
+    stability_lifetime: int = declared(
+        name="stabilityLifetimeSeconds",
+        default=STABILITY_LIFETIME,
+        type=Integer(minimum=1, maximum=604_800),
+        description="Maximum time that a segment of the journal is kept for stores that lack it. "
+        "Afterwards it is removed as without stores. What is pending is never removed.",
     )
 
 
