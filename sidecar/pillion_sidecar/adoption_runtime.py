@@ -261,6 +261,14 @@ class Adoptions:
             timers=self._gateway.timers,
             waiting=adoption.wait,
         )
+        if lease := adoption.order.stores.lease_seconds:
+            adoption.problem = f"it waits {lease:g} s for the end of the deliverer's lease"
+            ended = asyncio.Event()
+            timer = self._gateway.timers.call_later(lease, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                timer.cancel()
         return claimed.epoch
 
     async def _send(self, adoption: _Adoption, folder: Path) -> None:

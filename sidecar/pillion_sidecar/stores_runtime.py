@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, WithoutQuorum
+from pillion_sidecar.config.schema.stores import Fencing, StoreMember, StoresPolicy, WithoutQuorum
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError, end_of
+from pillion_sidecar.stores.lease import Lease
 from pillion_sidecar.stores.quorum import Membership, StoreGroup, consensus_position
 from pillion_sidecar.stores.reading import FolderReader
 from pillion_sidecar.stores.releasing import release
@@ -219,6 +220,8 @@ class JournalStores:
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
         self._stability: Stability | None = None
+        #: The right to deliver; None: there is no need for one.
+        self.lease: Lease | None = None
         #: Set if the folder lacked something.
         self._note_whole: Callable[[], None] | None = None
         self._claimed: Claimed | None = None
@@ -306,6 +309,14 @@ class JournalStores:
             last_id=journal.last_id,
             released=partial(_call_soon, journal.reconsider),
         )
+        if self._policy.fencing is Fencing.LEASE:
+            self.lease = Lease(
+                self._membership,
+                seconds=self._policy.lease,
+                delay=0.0 if claimed.is_ours else self._policy.lease,
+                clock=self._clock,
+                timers=self._timers,
+            )
         self._shipper = Shipper(
             epoch=claimed.epoch,
             membership=self._membership,
@@ -320,8 +331,9 @@ class JournalStores:
             stalls=self._change_stall,
             stability=self._stability,
             responds=self._responses.change,
+            lease=self.lease,
         )
-        journal.follow(self._shipper)
+        journal.follow(self._shipper, lease=self.lease)
         self._shipper.start()
 
     def begun(self) -> None:
@@ -358,6 +370,11 @@ class JournalStores:
     def unannounced(self) -> int:
         """Bytes of the journal behind the position that is announced for its stores."""
         return 0 if self._shipper is None else self._shipper.unannounced
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """Seconds for which deliveries may begin; None without a lease."""
+        return None if self.lease is None else self.lease.left
 
     @property
     def consensus(self) -> str:
@@ -453,6 +470,8 @@ class JournalStores:
         """Ship nothing more. Idempotent."""
         self._stall.close()
         self._responses.close()
+        if self.lease is not None:
+            self.lease.close()
         if self._stability is not None:
             self._stability.close()
         if self._shipper is not None:

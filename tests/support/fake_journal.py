@@ -9,6 +9,7 @@ import msgspec
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.ports import (
+    DeliveryLease,
     JournalOwner,
     Place,
     PlainPlace,
@@ -46,6 +47,8 @@ class FakeJournal:
         self._owner: JournalOwner | None = None
         self._unsettled: dict[int, int] = {}
         self.committed = 0
+
+    lease: DeliveryLease | None = None
 
     def attach(self, owner: JournalOwner) -> None:
         self._owner = owner

@@ -28,6 +28,7 @@ from pillion_sidecar.stores.copies import (
     next_change,
     next_piece,
 )
+from pillion_sidecar.stores.lease import Lease
 from pillion_sidecar.stores.messages import AppendRequest, Request
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.sessions import perform
@@ -305,6 +306,7 @@ class Writer:
     #: What was stalled when that began or ended.
     stalls: list[dict[str, str]] = field(default_factory=list)
     stability: Stability | None = None
+    lease: Lease | None = None
     #: Stores that failed, and that take the journal again.
     responses: list[tuple[str, bool]] = field(default_factory=list)
     reader: WaitingReader = field(init=False)
@@ -327,6 +329,7 @@ class Writer:
             flight_size=self.flight_size,
             stalls=lambda: self.stalls.append(dict(self.shipper.stalled)),
             stability=self.stability,
+            lease=self.lease,
             responds=lambda store, problem: self.responses.append((store, problem is None)),
         )
 

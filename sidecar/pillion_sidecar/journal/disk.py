@@ -18,6 +18,7 @@ from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.names import recovered_names
 from pillion_sidecar.journal.ports import (
+    DeliveryLease,
     IdentitySink,
     JournalOwner,
     LogFollower,
@@ -241,6 +242,7 @@ class SettlementBatch:
 
 class DiskJournal:
     outcomes: OutcomeStore | None = None
+    lease: DeliveryLease | None = None
 
     def __init__(
         self,
@@ -314,9 +316,9 @@ class DiskJournal:
             copies=recovery.copies,
         )
 
-    def follow(self, follower: LogFollower) -> None:
+    def follow(self, follower: LogFollower, *, lease: DeliveryLease | None = None) -> None:
         """Tell it of the log from now on; before ``attach``, which begins the first segment."""
-        self._log.follower = follower
+        self._log.follower, self.lease = follower, lease
 
     @property
     def written(self) -> int:

@@ -31,6 +31,8 @@ class MemoryJournal:
         self._destinations: dict[str, int] = {}
         self._subscriptions: dict[str, int] = {}
 
+    lease = None
+
     def attach(self, owner: JournalOwner) -> None: ...
 
     def destination(self, *, uid: str, name: str) -> int:

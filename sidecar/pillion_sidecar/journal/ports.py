@@ -149,8 +149,22 @@ class LogFollower(Protocol):
         """The segment is removed; these removed ones have a file of identities, by number."""
 
 
+class DeliveryLease(Protocol):
+    """The right to deliver, while another may have claimed the journal."""
+
+    def holds(self) -> bool:
+        """Whether a delivery may begin now."""
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever it holds again."""
+
+
 class Journal(Protocol):
     """Keeps accepted indications until they are settled (S3.1)."""
+
+    @property
+    def lease(self) -> DeliveryLease | None:
+        """None: deliveries need none."""
 
     @property
     def id(self) -> str:

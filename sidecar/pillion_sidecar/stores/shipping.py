@@ -32,6 +32,7 @@ from pillion_sidecar.stores.copies import (
     meeting_point,
     next_change,
 )
+from pillion_sidecar.stores.lease import Lease
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -125,6 +126,8 @@ class _Member:
     is_asked: bool = False
     #: Whether it was told of as one that does not respond.
     is_missing: bool = False
+    #: When it was last asked (``Lease.now``).
+    sent_at: float = 0.0
     failures: int = 0
     #: Why its last request failed.
     problem: str | None = None
@@ -151,6 +154,7 @@ class Shipper:
         stalls: Callable[[], None] = lambda: None,
         stability: Stability | None = None,
         responds: Callable[[str, str | None], None] = lambda store, problem: None,
+        lease: Lease | None = None,
     ) -> None:
         """``log`` is what the claim of ``epoch`` goes on from, ``answers`` the copies that it was
         told of; ``identities``: removed segments that have a file of identities, by number.
@@ -158,7 +162,8 @@ class Shipper:
         the session; the shipper is closed then. ``flight_size``: bytes that may be in too few
         stores; None: no limit. ``stalls`` is called when ``stalled`` begins or ends.
         ``stability``: None to keep nothing for the stores. ``responds`` is called with a store and
-        its problem when it fails, and with None once it takes the journal again."""
+        its problem when it fails, and with None once it takes the journal again. ``lease`` is
+        renewed by answers; None: nothing needs one."""
         self._epoch = epoch
         self._membership = membership
         self._log = list(log)
@@ -175,9 +180,8 @@ class Shipper:
         self._is_held = False
         self._transport, self._reader, self._timers = transport, reader, timers
         self._fenced, self._stalls, self._responds = fenced, stalls, responds
-        self._stability = stability
         self._limits = limits
-        self._flight_size = flight_size
+        self._flight_size, self._stability, self._lease = flight_size, stability, lease
         self._tail = Tail(maximum=limits.tail_bytes)
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed = False
@@ -284,6 +288,15 @@ class Shipper:
     def start(self) -> None:
         """Ask the stores for what they need; later calls follow by themselves."""
         self._ship()
+        if self._lease is not None:
+            self._lease.start(self._beat)
+
+    def _beat(self) -> None:
+        """Have stores that are idle answer: a claim anew changes nothing."""
+        number, claimant = self._epoch
+        for member in self._members.values():
+            if not (self._closed or member.is_asked or member.is_fenced or member.timer):
+                self._send(member, ClaimRequest(number=number, claimant=claimant))
 
     def barrier(self, position: int, done: Callable[[], None]) -> None:
         """Call ``done`` once all before ``position`` is stable; immediately if it is. Positions
@@ -464,6 +477,8 @@ class Shipper:
 
     def _send(self, member: _Member, request: Request) -> None:
         member.is_asked = True
+        if self._lease is not None:
+            member.sent_at = self._lease.now()
         answered = partial(self._answered, member, verb_of(request))
         self._transport.send(member.name, request, answered)
 
@@ -492,6 +507,8 @@ class Shipper:
     def _take(self, member: _Member, answer: Answer) -> None:
         member.is_asked = False
         if isinstance(answer, Copy):
+            if self._lease is not None:
+                self._lease.renew(member.name, member.sent_at)
             member.copy, member.is_known = answer, True
             member.failures, member.problem = 0, None
             self._advance()

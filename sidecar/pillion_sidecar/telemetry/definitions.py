@@ -368,6 +368,11 @@ STORE_UNPROTECTED = _counter(
     "Indications that were accepted while more than stores.flightSize was in too few stores "
     "(withoutQuorum Continue).",
 )
+STORE_LEASE_SECONDS = _gauge(
+    "pillion_store_lease_seconds",
+    "Time for which deliveries may begin without a further answer of the stores; 0: none begins. "
+    "Absent unless stores.fencing is Lease.",
+)
 STORE_UP = _gauge(
     "pillion_store_up", "1 if the store did what it was last asked for, else 0.", ("store",)
 )

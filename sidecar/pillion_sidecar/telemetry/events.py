@@ -2,17 +2,8 @@
 ``extra={"event": …}``; a test checks the names against this table, and ``docs/reference/events.md``
 is made from it."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    name: str
-    level: str
-    meaning: str
-    #: Beyond the common fields of every record.
-    fields: tuple[str, ...] = ()
-
+from pillion_sidecar.telemetry.event import Event
+from pillion_sidecar.telemetry.store_events import STORE_EVENTS
 
 EVENTS: tuple[Event, ...] = (
     Event("deliverer-started", "INFO", "The deliverer listens.", ("intake", "telemetry")),
@@ -503,71 +494,7 @@ EVENTS: tuple[Event, ...] = (
         "A start has begun new sequence contexts, since the folder of its journal lacked "
         "something, and cannot note it on the disk. The next start begins new ones again.",
     ),
-    Event(
-        "session-claimed",
-        "INFO",
-        "A start has claimed the journal at its stores, and its folder has the latest copy. "
-        "`restored`: the folder lacked something, so sequence contexts begin again. `announced`: "
-        "the position of the stores that have answered (stores.consensus), in hexadecimal.",
-        ("session", "epoch", "stores", "announced", "restored"),
-    ),
-    Event(
-        "session-released",
-        "INFO",
-        "A run has ended with nothing pending, and has had the stores of its journal forget its "
-        "copies. The text says whether all stores were asked.",
-        ("session",),
-    ),
-    Event(
-        "stores-awaited",
-        "WARNING",
-        "A start waits for these stores of the journal; intake answers 503 until enough have "
-        "answered. The text has the reason of each.",
-        ("stores",),
-    ),
-    Event(
-        "stores-missed",
-        "WARNING",
-        "For 10 s too few stores have taken the journal, so nothing becomes stable; delivery goes "
-        "on. Logged once until `stores-back`. The text has the reason of each store.",
-        ("stores",),
-    ),
-    Event("stores-back", "INFO", "Enough stores take the journal again after `stores-missed`."),
-    Event(
-        "store-unresponsive",
-        "WARNING",
-        "For 10 s this store of the journal has not taken it; others may be enough. Logged once "
-        "until `store-responsive`. The text has the reason.",
-        ("store",),
-    ),
-    Event(
-        "store-responsive",
-        "INFO",
-        "The store takes the journal again after `store-unresponsive`.",
-        ("store",),
-    ),
-    Event(
-        "segment-forced",
-        "WARNING",
-        "A segment of the journal was removed while it was in too few stores: `cause` is lifetime "
-        "(stores.stabilityLifetimeSeconds), flight-size or volume. What was pending in it was "
-        "copied forward.",
-        ("segment", "cause"),
-    ),
-    Event(
-        "flight-exceeded",
-        "WARNING",
-        "More than stores.flightSize is in too few stores, and withoutQuorum is Continue: what is "
-        "accepted now is lost with the deliverer's volume. Logged once until `flight-back`.",
-        ("bytes",),
-    ),
-    Event(
-        "flight-back",
-        "INFO",
-        "No more than stores.flightSize is in too few stores again; `count` indications of this "
-        "run were accepted beyond it.",
-        ("count",),
-    ),
+    *STORE_EVENTS,
     Event(
         "log-lines-left-out",
         "WARNING",

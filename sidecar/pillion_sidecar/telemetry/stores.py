@@ -28,6 +28,10 @@ class WrittenStores(Protocol):
         """Bytes of the journal behind the position that is announced for its stores."""
 
     @property
+    def lease_seconds(self) -> float | None:
+        """Seconds for which deliveries may begin; None without a lease."""
+
+    @property
     def consensus(self) -> str: ...
 
     @property
@@ -62,6 +66,8 @@ def store_samples(stores: WrittenStores) -> Iterator[str]:
     yield definitions.STORE_FORCED.each(stores.forced_discards)
     yield definitions.STORE_FORCED_SEGMENTS.each(stores.forced_segments)
     yield definitions.STORE_UNPROTECTED.one(stores.unprotected)
+    if (lease := stores.lease_seconds) is not None:
+        yield definitions.STORE_LEASE_SECONDS.one(lease)
     yield definitions.STORE_UP.each({one.store: int(one.is_up) for one in statuses})
     yield definitions.STORE_MISSED.each({one.store: int(one.store in stalled) for one in statuses})
     yield definitions.STORE_BEHIND_BYTES.each({one.store: one.behind for one in statuses})

@@ -170,6 +170,8 @@ class StoresStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     consensus: str = "Majority"
     #: Bytes of the journal behind that position.
     unannounced_bytes: _Bytes = 0
+    #: With stores.fencing Lease: for how long deliveries may begin; 0: none begins.
+    lease_seconds: Number | None = None
     #: Since the start: discards of indications that were in too few stores.
     forced_discards: Count = 0
     #: Segments of the journal that were removed while they were in too few stores.

@@ -284,6 +284,22 @@ async def test_a_task_and_a_command_end_once_their_rows_are_in_stores(world: Wor
         assert await asyncio.to_thread(main, [*command, "--timeout", "0.2"]) == Exit.PARTLY
 
 
+async def test_with_a_lease_nothing_is_delivered_while_too_few_stores_answer(world: World) -> None:
+    async with world.sidecar("--session", "one", fencing="Lease", leaseSeconds=5) as made:
+        await made.publish(*alerts(0, 3), query="ack=delivered&timeout=60")
+        await made.logged("lease-held")
+        world.away(0, 1)
+        await made.logged("lease-lapsed")
+        answer = await made.publish(*alerts(3, 1), query="ack=delivered&timeout=0.5")
+        assert (answer.status, answer.document["pending"]) == (202, 1)
+        status = (await made.get("/v1/status")).document["stores"]
+        assert status["leaseSeconds"] == 0
+        assert "pillion_store_lease_seconds 0\n" in await made.metrics()
+        world.back()
+        await world.listener.delivered(4)
+        await made.logged("lease-held", 2)
+
+
 async def test_a_start_listens_while_it_waits_for_its_stores(world: World) -> None:
     world.away(1, 2)
     async with world.sidecar() as made:

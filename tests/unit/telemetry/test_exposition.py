@@ -267,6 +267,7 @@ class WrittenStores:
     unstable_seconds: float = 12.5
     unannounced: int = 300
     consensus: str = "Majority"
+    lease_seconds: float | None = 7.5
     unprotected: int = 3
     forced_discards: dict[str, int] = field(default_factory=lambda: {"queue-full": 2})
     forced_segments: dict[ForcedBy, int] = field(default_factory=lambda: {ForcedBy.LIFETIME: 1})
@@ -291,6 +292,7 @@ def test_each_store_of_the_journal_has_samples(fake_time: FakeTime) -> None:
     assert value("pillion_store_flight_size_bytes") == 1000
     assert value("pillion_store_unstable_seconds") == 12.5
     assert value("pillion_store_unannounced_bytes") == 300
+    assert value("pillion_store_lease_seconds") == 7.5
     assert value("pillion_store_unprotected_indications_total") == 3
     assert value("pillion_store_forced_discards_total", reason="queue-full") == 2
     assert value("pillion_store_forced_segments_total", cause="lifetime") == 1

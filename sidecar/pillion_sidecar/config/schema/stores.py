@@ -25,6 +25,8 @@ MOST_MEMBERS = 8
 FLIGHT_SIZE = "64Mi"
 #: Default stabilityLifetimeSeconds.
 STABILITY_LIFETIME = 1200
+#: Default leaseSeconds.
+LEASE = 30
 
 
 class Within(StrEnum):
@@ -51,6 +53,15 @@ class Consensus(StrEnum):
     #: The greatest position that more than half of the stores have.
     MAJORITY = "Majority"
     HIGHEST = "Highest"
+
+
+class Fencing(StrEnum):
+    """When a deliverer stops, because another may have claimed its journal."""
+
+    #: Once the stores tell of it.
+    CLAIM = "Claim"
+    #: Also once too few of them have answered for ``leaseSeconds``.
+    LEASE = "Lease"
 
 
 class WithoutQuorum(StrEnum):
@@ -133,6 +144,20 @@ class StoresPolicy:
         "stores. Refuse: they are refused for now (429), and the reason names the missing stores. "
         "Continue: they are accepted, and are lost with the deliverer's volume; publishers that "
         "ask for stable wait.",
+    )
+    fencing: Fencing = declared(
+        default=Fencing.CLAIM,
+        description="When deliveries stop because another deliverer may have claimed the journal. "
+        "Claim: once the stores tell of it, and until then both may deliver. Lease: also while "
+        "too few stores have answered for leaseSeconds, so listeners wait whenever the stores are "
+        "away.",
+    )
+    lease: int = declared(
+        name="leaseSeconds",
+        default=LEASE,
+        type=Integer(minimum=5, maximum=600),
+        description="With fencing Lease: maximum time without answers of enough stores in which "
+        "deliveries begin. Whoever goes on with the journal waits as long.",
     )
     #: In bytes.
     flight_size: int = declared(
