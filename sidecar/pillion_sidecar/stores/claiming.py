@@ -71,7 +71,7 @@ class Claimed:
     #: goes on under a new epoch.
     lacked: bool
     #: Whether it is known that no other has claimed the session since the last run on this folder.
-    is_ours: bool = True
+    is_ours: bool
 
 
 def session_of(files: Files) -> str | None:

@@ -4,6 +4,7 @@ its folder is lost, and too few gateways are named (S3.2, S3.3, S3.9)."""
 import asyncio
 import json
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -298,6 +299,27 @@ async def test_with_a_lease_nothing_is_delivered_while_too_few_stores_answer(wor
         world.back()
         await world.listener.delivered(4)
         await made.logged("lease-held", 2)
+
+
+async def test_with_a_lease_one_that_was_stopped_delivers_nothing_beside_the_other(
+    world: World,
+) -> None:
+    world.listener.behave(status=503)
+    lease: dict[str, Any] = {"fencing": "Lease", "leaseSeconds": 5}
+    async with world.sidecar("--session", "one", **lease) as first:
+        await first.publish(*alerts(0, 20), query="ack=stable&timeout=60")
+        first.process.send_signal(signal.SIGSTOP)
+        world.journal = world.folder / "another"
+        async with world.sidecar("--session", "one", **lease) as second:
+            world.listener.behave()
+            await second.logged("session-claimed")
+            began = len(world.listener.arrivals)
+            await second.logged("lease-held")
+            await world.listener.until(lambda: len(world.listener.arrivals) == began + 20)
+            first.process.send_signal(signal.SIGCONT)
+            assert await first.ended() == 1
+            await second.publish(*alerts(20, 1), query="ack=delivered&timeout=60")
+    assert sorted(map(int, world.listener.identifiers[began:])) == list(range(21))
 
 
 async def test_a_start_listens_while_it_waits_for_its_stores(world: World) -> None:

@@ -7,6 +7,7 @@ quorum has knows all that was stable, though the folder is gone.
 import os
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any
 
@@ -138,8 +139,7 @@ class LateReader:
 @pytest.mark.parametrize("part", range(12))
 def test_a_start_on_a_quorums_copy_knows_all_that_was_stable(part: int) -> None:
     seed = SEED + part
-    # For so long some are down.
-    run = Run(Random(seed), lifetime=part % 3 * 1000.0)
+    run = Run(Random(seed), lifetime=(0.0, 100.0, inf)[part % 3])
     for _ in range(4):
         run.run(STEPS // 4)
         names = run.draw.sample(NAMES, 2)
@@ -155,10 +155,9 @@ def test_a_start_on_a_quorums_copy_knows_all_that_was_stable(part: int) -> None:
             one for one in run.stable if core.memory.find(identity_digest(SOURCE, one)) is None
         }
         assert unknown == set(), f"seed {seed}"
-    forced = run.stability.segments.total()
     run.heal()
     assert run.stable, f"seed {seed}"
-    assert run.stability.segments.total() == forced, f"seed {seed}"
+    assert run.lifetime < inf or not run.stability.segments, f"seed {seed}"
     assert run.shipper.stable == run.shipper.end >= run.core.journal.written
     files = run.core.files.image()
     for name in NAMES:
