@@ -153,6 +153,10 @@ def check_stores(stores: StoresStatus) -> Finding:
         f" {stores.flight_size_bytes / 1e6:,.1f} MB may be"
     )
     do = "see to these gateways: docs/runbook.md#pillionstoremissed"
+    if stores.lease_seconds == 0:
+        told = _told([one for one in members if not one.is_up])
+        text = f"nothing is delivered, since too few stores answer (fencing Lease): {told}; {text}"
+        return problem("stores", text, do)
     if missed := [one for one in members if one.is_missed]:
         return problem("stores", f"nothing becomes stable without {_told(missed)}; {text}", do)
     if down := [one for one in members if not one.is_up]:

@@ -37,9 +37,9 @@ from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.stores.claiming import claim_folder
 from pillion_sidecar.stores.copies import Epoch, StoreError
 from pillion_sidecar.stores.messages import Request
+from pillion_sidecar.stores.ports import Answer
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.releasing import release
-from pillion_sidecar.stores.shipping import Answer
 from pillion_sidecar.wire.adoptions import (
     ADOPTER,
     MOST_DESTINATIONS,
@@ -309,6 +309,14 @@ class Adoptions:
             timers=self._gateway.timers,
             waiting=adoption.wait,
         )
+        if lease := adoption.order.stores.lease_seconds:
+            adoption.problem = f"it waits {lease:g} s for the end of the deliverer's lease"
+            ended = asyncio.Event()
+            timer = self._gateway.timers.call_later(lease, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                timer.cancel()
         return claimed.epoch
 
     async def _send(self, adoption: _Adoption, folder: Path) -> None:

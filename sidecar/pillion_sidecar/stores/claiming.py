@@ -42,8 +42,9 @@ from pillion_sidecar.stores.messages import (
     ReadRequest,
     decode_identities,
 )
-from pillion_sidecar.stores.quorum import Membership, is_enough, latest, missing
-from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Transport, Unanswered
+from pillion_sidecar.stores.ports import Answer, Transport, Unanswered
+from pillion_sidecar.stores.quorum import Membership, is_enough, is_viable, latest, missing
+from pillion_sidecar.stores.shipping import RETRY_SECONDS
 from pillion_sidecar.stores.store import StoredCopy
 from pillion_sidecar.stores.tail import whole_records
 
@@ -70,6 +71,8 @@ class Claimed:
     #: beyond that since. Listeners and others may know numbers that no copy has, so every counter
     #: goes on under a new epoch.
     lacked: bool
+    #: Whether it is known that no other has claimed the session since the last run on this folder.
+    is_ours: bool
 
 
 def session_of(files: Files) -> str | None:
@@ -104,8 +107,9 @@ async def claim_folder(
     its claims. Raises StoreError and OSError: the folder itself cannot be used.
     """
     own = await asyncio.to_thread(StoredCopy, session, files)
+    first = own.copy.promised.number + 1
     claimer = _Claimer(
-        first=own.copy.promised.number + 1,
+        first=first,
         claimant=claimant,
         membership=membership,
         transport=transport,
@@ -134,6 +138,8 @@ async def claim_folder(
         answers=answers,
         source=None if source == _FOLDER else source,
         lacked=lacked,
+        # Such answers meet each set of stores that may have promised something to another.
+        is_ours=source == _FOLDER and epoch.number == first and is_viable(membership, answers),
     )
 
 

@@ -7,19 +7,9 @@ store has.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
-from pillion_sidecar.config.schema.stores import Between, Within
+from pillion_sidecar.config.schema.stores import Between, Consensus, Within
 from pillion_sidecar.stores.copies import Copy, whole_end
-
-
-class Consensus(StrEnum):
-    """Which of the positions of several stores is announced."""
-
-    LOWEST = "Lowest"
-    #: The greatest position that more than half of the stores have.
-    MAJORITY = "Majority"
-    HIGHEST = "Highest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

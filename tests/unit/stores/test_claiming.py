@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -11,7 +12,12 @@ from typing import cast
 import pytest
 
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
+from pillion_sidecar.config.schema.stores import (
+    StoreGroupMembers,
+    StoreMember,
+    StoresPolicy,
+    Within,
+)
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.identities import identities_name
@@ -27,8 +33,10 @@ from pillion_sidecar.stores.messages import (
     ReadRequest,
     Request,
 )
+from pillion_sidecar.stores.ports import Answer, Unanswered
+from pillion_sidecar.stores.quorum import Membership
 from pillion_sidecar.stores.sessions import perform
-from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Unanswered
+from pillion_sidecar.stores.shipping import RETRY_SECONDS
 from pillion_sidecar.stores.store import (
     EPOCHS_NAME,
     MalformedError,
@@ -115,12 +123,12 @@ class World:
             self._waited.clear()
             await self._waited.wait()
 
-    async def claim(self, claimant: str = "new") -> Claimed:
+    async def claim(self, claimant: str = "new", membership: Membership = MEMBERSHIP) -> Claimed:
         return await claim_folder(
             self.files,
             session=SESSION,
             claimant=claimant,
-            membership=MEMBERSHIP,
+            membership=membership,
             transport=self.stores,
             timers=self.time,
             waiting=self.waiting,
@@ -196,6 +204,30 @@ async def test_a_folder_that_is_gone_is_restored_from_any_two_stores(away: str) 
     assert world.content() == files_of(log)
     assert world.label() == claimed.epoch
     assert len(world.stores.reads()) == 2, "the reads are spread"
+
+
+async def test_a_claim_knows_whether_another_writer_has_claimed_since() -> None:
+    log = log_of(10)
+    world = World(RecordingFiles(files_of(log)))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    assert (await world.claim()).is_ours
+    assert (await world.claim()).is_ours
+    # It has written nothing yet, but may deliver.
+    for name in ("a", "b"):
+        world.stores.stores[name].claim(SESSION, Epoch(7, "other"))
+    claimed = await world.claim()
+    assert (claimed.source, claimed.is_ours) == (None, False)
+
+
+async def test_a_claim_that_another_may_have_missed_knows_nothing_of_that() -> None:
+    """One answer is enough for a claim where all are needed to make something stable."""
+    log = log_of(10)
+    world = World(RecordingFiles(files_of(log)))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    world.stores.stores["a"].claim(SESSION, Epoch(2, "other"))
+    world.stores.away = {"a"}
+    everyone = replace(MEMBERSHIP, within=Within.ALL)
+    assert not (await world.claim(membership=everyone)).is_ours
 
 
 async def test_a_folder_that_lacks_the_end_takes_it_and_keeps_its_contexts() -> None:
@@ -368,7 +400,11 @@ async def test_a_store_without_identities_delays_no_start() -> None:
 class FollowedJournal:
     """Stands in for the part of a ``DiskJournal`` that a start needs."""
 
-    def follow(self, follower: object) -> None:
+    last_id = 0
+
+    def reconsider(self) -> None: ...
+
+    def follow(self, follower: object, *, lease: object) -> None:
         pass
 
 
@@ -381,6 +417,7 @@ def stores_of(
         session_name=session_name,
         pod_uid=pod_uid,
         connect=lambda *_, **__: world.stores,
+        clock=world.time,
         timers=world.time,
     )
 
@@ -459,6 +496,7 @@ async def test_a_folder_that_cannot_be_read_is_named() -> None:
         session_name=None,
         pod_uid=None,
         connect=lambda *_, **__: world.stores,
+        clock=world.time,
         timers=world.time,
     )
     with pytest.raises(JournalError, match="journal folder '/data/j': Input/output error"):
