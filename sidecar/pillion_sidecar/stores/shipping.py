@@ -49,6 +49,9 @@ from pillion_sidecar.stores.tail import Tail
 #: Seconds before a store is asked again, doubled with each failure.
 RETRY_SECONDS = 1.0
 MOST_RETRY_SECONDS = 30.0
+#: Seconds after which each store hears of its writer: it may drop a session that is idle, after
+#: an hour at the earliest.
+TOUCH_SECONDS = 1800.0
 #: The reason of a store that was not heard of yet.
 NO_ANSWER = "no answer yet"
 
@@ -119,6 +122,8 @@ class _Member:
     is_known: bool
     is_fenced: bool = False
     is_asked: bool = False
+    #: Whether it is asked, or was asked last, what it has.
+    is_claimed: bool = False
     failures: int = 0
     #: Why its last request failed.
     problem: str | None = None
@@ -174,6 +179,7 @@ class Shipper:
         #: Barriers that will come.
         self._expected = 0
         self._closed = False
+        self._touching: Timer | None = None
         self._members = {
             name: _Member(name, answers.get(name, Copy()), is_known=name in answers)
             for name in membership.stores
@@ -259,6 +265,13 @@ class Shipper:
     def start(self) -> None:
         """Ask the stores for what they need; later calls follow by themselves."""
         self._ship()
+        self._touching = self._timers.call_later(TOUCH_SECONDS, self._touch)
+
+    def _touch(self) -> None:
+        for member in self._members.values():
+            if not (member.is_asked or member.is_fenced or member.timer is not None):
+                self._claim(member)
+        self._touching = self._timers.call_later(TOUCH_SECONDS, self._touch)
 
     def expect(self, done: Callable[[], None]) -> Callable[[int], None]:
         """Return what gets the position of a barrier, once it is known: until then nothing gathers
@@ -285,6 +298,8 @@ class Shipper:
         """Nothing more is sent or told."""
         self._closed = True
         self._barriers.clear()
+        if self._touching is not None:
+            self._touching.cancel()
         for member in self._members.values():
             for timer in (member.timer, member.gathering):
                 if timer is not None:
@@ -348,10 +363,10 @@ class Shipper:
     def _ask(self, member: _Member) -> None:
         if self._closed or member.is_asked or member.is_fenced or member.timer is not None:
             return
-        number, claimant = self._epoch
         if not member.is_known:
-            self._send(member, ClaimRequest(number=number, claimant=claimant))
+            self._claim(member)
             return
+        number, claimant = self._epoch
         change = next_change(
             member.copy,
             self._epoch,
@@ -380,6 +395,10 @@ class Shipper:
                     self._append(member, piece)
             case None:
                 self._is_held |= bool(member.copy.replaced)
+
+    def _claim(self, member: _Member) -> None:
+        number, claimant = self._epoch
+        self._send(member, ClaimRequest(number=number, claimant=claimant))
 
     def _gathers(self, member: _Member, piece: Piece) -> bool:
         """Whether more is to come into the next request, which has the end of the log alone."""
@@ -472,6 +491,7 @@ class Shipper:
 
     def _send(self, member: _Member, request: Request) -> None:
         member.is_asked = True
+        member.is_claimed = isinstance(request, ClaimRequest)
         answered = partial(self._answered, member, verb_of(request))
         self._transport.send(member.name, request, answered)
 
@@ -490,7 +510,9 @@ class Shipper:
         member.is_asked = False
         if isinstance(answer, Copy):
             member.copy, member.is_known = answer, True
-            member.failures, member.problem = 0, None
+            if not member.is_claimed or member.name not in self.behind:
+                # One without room takes claims, and refuses all that follows.
+                member.failures, member.problem = 0, None
             self._advance()
             self._gather(member)
             self._ask(member)

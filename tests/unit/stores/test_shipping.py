@@ -24,6 +24,7 @@ from pillion_sidecar.stores.quorum import Between, Membership, StoreGroup
 from pillion_sidecar.stores.shipping import (
     MOST_RETRY_SECONDS,
     RETRY_SECONDS,
+    TOUCH_SECONDS,
     ShippingLimits,
 )
 from pillion_sidecar.stores.store import StoreLimits
@@ -629,6 +630,38 @@ def test_each_store_tells_how_far_it_is(writer: Writer) -> None:
     assert writer.shipper.requests["append", "ok"] == 4
     assert writer.shipper.requests["append", "unanswered"] == 1
     assert writer.shipper.requests["claim", "ok"] == 0
+
+
+def test_a_store_without_room_is_left_alone_for_longer_each_time() -> None:
+    stores = ScriptedStores(*NAMES, limits=StoreLimits(maximum_bytes=600, maximum_sessions=3))
+    writer = Writer(stores=stores)
+    writer.begin(1)
+    writer.write(500)
+    writer.stores.run()
+    writer.write(500)
+    writer.stores.run()
+    for wait in (RETRY_SECONDS, 2 * RETRY_SECONDS, 4 * RETRY_SECONDS):
+        assert "would exceed" in writer.shipper.problems["a"]
+        writer.time.advance(wait * 0.99)
+        assert writer.stores.waiting == []
+        writer.time.advance(wait * 0.01)
+        writer.stores.answer("a")
+        # The claim is taken.
+        assert "would exceed" in writer.shipper.problems["a"]
+        writer.stores.run()
+
+
+def test_a_writer_with_nothing_to_say_is_heard_of_twice_an_hour(writer: Writer) -> None:
+    writer.shipper.start()
+    for _ in range(3):
+        writer.time.advance(TOUCH_SECONDS)
+        assert [one.store for one in writer.stores.waiting] == [*NAMES]
+        assert isinstance(writer.stores.sent["a"][-1], ClaimRequest)
+        writer.stores.run()
+        writer.time.advance(1.0)
+    writer.shipper.close()
+    writer.time.advance(TOUCH_SECONDS)
+    assert writer.stores.waiting == []
 
 
 def gathering(**given: Any) -> Writer:
