@@ -106,6 +106,7 @@ def stores_status(stores: "WrittenStores | None") -> StoresStatus | None:
     return StoresStatus(
         unstable_bytes=stores.unstable,
         flight_size_bytes=stores.flight_size,
+        is_changed=stores.is_changed,
         members=[
             StoreStatus(
                 name=one.store,

@@ -165,6 +165,8 @@ class StoresStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: Maximum of them (stores.flightSize).
     flight_size_bytes: _Bytes
     members: list[StoreStatus]
+    #: Whether the service wants other stores since, from the next start on.
+    is_changed: bool = False
 
 
 class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -428,6 +429,28 @@ def stores_of(world: World) -> JournalStores:
         connect=lambda *_, **__: world.stores,
         timers=world.time,
     )
+
+
+@pytest.mark.parametrize(
+    ("having", "away", "told"),
+    [("abc", "", []), ("ab", "", []), ("a", "b", ["c"]), ("a", "", ["b", "c"]), ("", "", [])],
+)
+async def test_a_start_tells_of_stores_that_may_have_lost_what_was_stable(
+    having: str, away: str, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="pillion.stores")
+    world = World()
+    world.has_shipped(log_of(10), *having)
+    world.stores.away = set(away)
+    stores = stores_of(world)
+    await stores.claim(world.files, Path("journal"))
+    stores.close()
+    lacking = [
+        record for record in caplog.records if record.__dict__["event"] == "stores-lack-copy"
+    ]
+    found = [record.__dict__["stores"] for record in lacking]
+    # A third store may be heard of or not, since two are enough.
+    assert [set(one) <= set(told) and bool(one) for one in found] == [True] * bool(told)
 
 
 async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
