@@ -163,6 +163,9 @@ def check_stores(stores: StoresStatus) -> Finding:
         return warning("stores", f"enough are up, but not {_told(down)}; {text}", do)
     if stores.unstable_bytes >= FLIGHT_FULL * stores.flight_size_bytes:
         return warning("stores", text, "see docs/runbook.md#pillionstoreflightfull")
+    if stores.is_changed:
+        do = "start the deliverer again; the log tells of stores that it would miss"
+        return warning("stores", f"the service names others since the start; {text}", do)
     lacking = [
         f"{one.name} lacks {one.behind_bytes:,} bytes" for one in members if one.behind_bytes
     ]

@@ -322,6 +322,8 @@ class JournalFolder:
         """Warn of a revision that asks for another durability or other copies than at the start."""
         if self._copies is not None:
             self._copies.warn_of_change(service)
+        if self._stores is not None:
+            self._stores.warn_of_change(service.stores)
         wanted = assumed_durability(service, has_journal=self._folder is not None)
         if wanted is not self.durability:
             logger.warning(

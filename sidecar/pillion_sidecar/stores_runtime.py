@@ -23,7 +23,7 @@ from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError, end
 from pillion_sidecar.stores.lease import Lease
 from pillion_sidecar.stores.members import NO_ANSWER, MemberStatus
 from pillion_sidecar.stores.ports import Transport
-from pillion_sidecar.stores.quorum import Membership, StoreGroup, consensus_position
+from pillion_sidecar.stores.quorum import Membership, StoreGroup, consensus_position, is_enough
 from pillion_sidecar.stores.reading import FolderReader
 from pillion_sidecar.stores.releasing import release
 from pillion_sidecar.stores.shipping import Shipper
@@ -245,6 +245,8 @@ class JournalStores:
         self._connect = connect
         self._clock, self._timers = clock, timers
         self._waiting = waiting
+        #: Whether the service wants other stores since, at the next start.
+        self.is_changed = False
         self._transport: ClosableTransport | None = None
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
@@ -288,7 +290,26 @@ class JournalStores:
         except OSError as error:
             raise path_error(str(folder), error) from error
         _tell_claim(session, claimed, self._membership)
+        self._tell_lacking(session, claimed)
         return bytes.fromhex(session), claimed.lacked
+
+    def _tell_lacking(self, session: str, claimed: Claimed) -> None:
+        """Warn if what was stable may be at none of the stores that have answered."""
+        having = [
+            one for one, copy in claimed.answers.items() if copy.extents or copy.written != NO_EPOCH
+        ]
+        if claimed.source is None or is_enough(self._membership, having):
+            return
+        lacking = sorted(claimed.answers.keys() - having)
+        logger.warning(
+            "session %s of the journal goes on from the copy of %s, and %s had none: if stores was"
+            " changed, or these have lost their disks, what was stable may be missing; stop the"
+            " deliverer, and start it with the stores that had its journal, if there are any",
+            session,
+            claimed.source,
+            ", ".join(lacking),
+            extra={"event": "stores-lack-copy", "session": session, "stores": lacking},
+        )
 
     @property
     def _adoptable_uid(self) -> str | None:
@@ -324,6 +345,32 @@ class JournalStores:
         return (
             f"the start waits for stores of the journal: {_reasons(missed, problems)}; it goes on"
             " by itself once they answer, so see to them and publish again"
+        )
+
+    def warn_of_change(self, policy: StoresPolicy | None) -> None:
+        """Warn of a revision that wants other stores than the start."""
+        if policy is not None and (
+            membership_of(policy) == self._membership
+            and policy.without_quorum is self._policy.without_quorum
+            and policy.flight_size == self._policy.flight_size
+        ):
+            self.is_changed = False
+            return
+        self.is_changed = True
+        logger.warning(
+            "stores stays as it was at the start; start the deliverer again to change it%s",
+            "" if policy is None else self._overlap_hint(membership_of(policy)),
+            extra={"event": "configuration-warning"},
+        )
+
+    def _overlap_hint(self, wanted: Membership) -> str:
+        kept = [one for one in wanted.stores if one in self._membership.stores]
+        if is_enough(self._membership, kept):
+            return ""
+        return (
+            f", and only then, with its folder: of the stores that have its journal, {len(kept)}"
+            " would be left, and these alone may lack what is stable. Without the folder, change"
+            " stores in steps that leave more than half of each group"
         )
 
     async def follow(self, journal: "DiskJournal", files: Files, *, worker: Worker) -> None:

@@ -259,7 +259,7 @@ class ScriptedStores:
         """Return what a start of a store finds."""
         image = self.folders[store].files[SESSION].image()
         folders = RecordingFolders({SESSION: RecordingFiles(image)})
-        copy = Store(folders, self._limits).claim(SESSION, Epoch(1 << 60, "x"))
+        copy = Store(folders, self._limits).claim(SESSION, Epoch(1 << 30, "x"))
         return b"".join(image[segment_name(one.number)][: one.size] for one in copy.extents)
 
 

@@ -115,6 +115,7 @@ def stores_status(stores: "WrittenStores | None") -> StoresStatus | None:
         forced_discards=sum(stores.forced_discards.values()),
         forced_segments=sum(stores.forced_segments.values()),
         unprotected=stores.unprotected,
+        is_changed=stores.is_changed,
         members=[
             StoreStatus(
                 name=one.store,

@@ -45,7 +45,7 @@ from pillion_sidecar.stores.messages import (
 from pillion_sidecar.stores.ports import Answer, Transport, Unanswered
 from pillion_sidecar.stores.quorum import Membership, is_enough, is_viable, latest, missing
 from pillion_sidecar.stores.shipping import RETRY_SECONDS
-from pillion_sidecar.stores.store import StoredCopy
+from pillion_sidecar.stores.store import MalformedError, StoredCopy, check_records
 from pillion_sidecar.stores.tail import whole_records
 
 #: Seconds before a store is asked again at most: a start waits for it.
@@ -131,7 +131,9 @@ async def claim_folder(
     await asyncio.to_thread(own.claim, epoch)
     if source != _FOLDER:
         await _prepare(own, epoch, chosen)
-    fetcher = _Fetcher(chosen, answers, transport=transport, timers=timers, waiting=waiting)
+    fetcher = _Fetcher(
+        chosen, answers, session=session, transport=transport, timers=timers, waiting=waiting
+    )
     await _bring(files, own, epoch, chosen, fetcher, is_other=source != _FOLDER)
     return Claimed(
         epoch=epoch,
@@ -299,6 +301,7 @@ class _Fetcher:
         chosen: Copy,
         answers: Mapping[str, Copy],
         *,
+        session: str,
         transport: Transport,
         timers: Timers,
         waiting: Waiting,
@@ -307,27 +310,34 @@ class _Fetcher:
         self._copies = {
             name: copy for name, copy in answers.items() if copy.written == chosen.written
         }
+        self._session = session
         self._transport, self._timers, self._waiting = transport, timers, waiting
-        self._turn = 0
+        #: Requests by store. One that has failed is asked when all others have, too.
+        self._reads = dict.fromkeys(self._copies, 0)
+        self._failing: set[str] = set()
 
     async def fetch(self, piece: Piece) -> bytes:
-        """Return whole records from the beginning of a piece."""
+        """Return whole records from the beginning of a piece: of the store that was asked least."""
         if not piece.size:
             return b""
         sources = [name for name, copy in self._copies.items() if _has(copy, piece)]
         problems: dict[str, str] = {}
         failures = 0
         while True:
-            source = sources[self._turn % len(sources)]
-            self._turn += 1
+            left = [one for one in sources if one not in problems]
+            source = min(left, key=lambda one: (one in self._failing, self._reads[one]))
+            self._reads[source] += 1
             found = await self._read(source, piece)
             if isinstance(found, bytes):
+                self._failing.discard(source)
                 return found
+            self._failing.add(source)
             problems[source] = _problem(found)
             if len(problems) == len(sources):
                 failures += 1
                 self._waiting(sources, problems)
                 await _sleep(self._timers, _wait(found, failures))
+                problems = {}
 
     async def identities(
         self,
@@ -383,6 +393,13 @@ class _Fetcher:
                 await keep(number, data)
         return None
 
+    def _checked(self, piece: Piece, data: bytes) -> Answer:
+        try:
+            check_records(self._session, piece._replace(size=len(data)), data)
+        except MalformedError as error:
+            return Unanswered(reason=f"its copy is damaged: {error}")
+        return data
+
     async def _read(self, source: str, piece: Piece) -> Answer:
         """A record may be longer than what a store returns at once."""
         data = b""
@@ -399,7 +416,7 @@ class _Fetcher:
             data += answer
             end = whole_records(piece.position, data, len(data))
             if end:
-                return data[:end]
+                return self._checked(piece, data[:end])
         return Unanswered(reason=f"its copy is damaged at {piece.position:x}")
 
 

@@ -48,6 +48,8 @@ class Member:
     is_known: bool
     is_fenced: bool = False
     is_asked: bool = False
+    #: Whether it is asked, or was asked last, what it has.
+    is_claimed: bool = False
     #: Whether it was asked something since the last probe.
     was_asked: bool = True
     #: Whether it was told of as one that does not respond.
@@ -81,9 +83,11 @@ class Members:
 
     # ------------------------------------------------------------------ answers
 
-    def take_copy(self, member: Member, copy: Copy) -> None:
+    def take_copy(self, member: Member, copy: Copy, log: Sequence[Extent]) -> None:
         member.copy, member.is_known = copy, True
-        member.failures, member.problem = 0, None
+        if not member.is_claimed or not self.lacks(member, log):
+            # One without room takes claims, and refuses all that follows.
+            member.failures, member.problem = 0, None
         self._doubts.take_answer(member.name)
 
     def drop_answer(self, member: Member) -> None:

@@ -299,10 +299,9 @@ class Shipper:
 
     def _claim_again(self, *, besides: Collection[str]) -> None:
         """Ask the stores what they have; those that are asked something will say it."""
-        number, claimant = self._epoch
         for member in self._members:
             if member.is_known and not member.is_asked and member.name not in besides:
-                self._send(member, ClaimRequest(number=number, claimant=claimant))
+                self._claim(member)
 
     def _resume(self) -> None:
         """Ask the stores that waited."""
@@ -313,10 +312,10 @@ class Shipper:
     def _ask(self, member: Member) -> None:
         if self._closed or member.is_asked or member.is_fenced or member.timer is not None:
             return
-        number, claimant = self._epoch
         if not member.is_known:
-            self._send(member, ClaimRequest(number=number, claimant=claimant))
+            self._claim(member)
             return
+        number, claimant = self._epoch
         change = next_change(
             member.copy,
             self._epoch,
@@ -345,6 +344,10 @@ class Shipper:
                     self._append(member, piece)
             case None:
                 self._is_held |= bool(member.copy.replaced)
+
+    def _claim(self, member: Member) -> None:
+        number, claimant = self._epoch
+        self._send(member, ClaimRequest(number=number, claimant=claimant))
 
     def _gathers(self, member: Member, piece: Piece) -> bool:
         """Whether more is to come into the next request, which has the end of the log alone."""
@@ -434,6 +437,7 @@ class Shipper:
 
     def _send(self, member: Member, request: Request) -> None:
         member.is_asked = member.was_asked = True
+        member.is_claimed = isinstance(request, ClaimRequest)
         if self._lease is not None:
             member.sent_at = self._lease.now()
         answered = partial(self._answered, member, verb_of(request))
@@ -468,7 +472,7 @@ class Shipper:
                 self._lost(member)
             if self._closed:
                 return
-            self._members.take_copy(member, answer)
+            self._members.take_copy(member, answer, self._log)
             if self._lease is not None and self._members.counts(member):
                 self._lease.renew(member.name, member.sent_at)
             self._advance()

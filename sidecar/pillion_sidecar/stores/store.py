@@ -47,6 +47,8 @@ from pillion_sidecar.stores.copies import (
 from pillion_sidecar.stores.folders import Folders
 
 EPOCHS_NAME = "epochs.json"
+#: A claim beyond the last one by more would leave the session no numbers.
+MOST_EPOCHS_AHEAD = 1 << 32
 #: The id of a journal, in hexadecimal.
 _SESSION = re.compile(r"[0-9a-f]{32}")
 
@@ -127,6 +129,9 @@ class Store:
         """Fence the session's writers of lower epochs; begin the session if there is none."""
         if _SESSION.fullmatch(session) is None:
             raise MalformedError("a session is the id of a journal: 32 hexadecimal digits")
+        last = self.copy(session).promised.number if session in self._sizes else 0
+        if epoch.number > last + MOST_EPOCHS_AHEAD:
+            raise MalformedError(f"epoch {epoch.number} is too far beyond the last one, {last}")
         if session not in self._sizes:
             if len(self._sizes) >= self._limits.maximum_sessions:
                 raise SessionsError(
@@ -149,7 +154,7 @@ class Store:
     def append(self, session: str, epoch: Epoch, piece: Piece, data: bytes, *, base: int) -> Copy:
         """Take whole records that follow the copy; see :func:`copies.append`."""
         stored = self._copy(session)
-        _check_records(session, piece, data)
+        check_records(session, piece, data)
         self._check_quota(len(data))
         if not segment_of(piece.position)[1]:
             self._check_segments(session, stored.copy)
@@ -536,7 +541,8 @@ def read_whole(files: Files, name: str, size: int | None = None) -> bytes:
         file.close()
 
 
-def _check_records(session: str, piece: Piece, data: bytes) -> None:
+def check_records(session: str, piece: Piece, data: bytes) -> None:
+    """Raises MalformedError: these are not whole, sound records of the piece."""
     number, offset = segment_of(piece.position)
     last = offset + piece.size - 1
     if not 0 <= number < MAXIMUM_NUMBER or not 0 <= last < MAXIMUM_NUMBER:

@@ -26,6 +26,13 @@ STORE_EVENTS: tuple[Event, ...] = (
         ("stores",),
     ),
     Event(
+        "stores-lack-copy",
+        "WARNING",
+        "A start goes on from the copy of one store, and these had none: after a change of "
+        "`stores`, or if they have lost their disks, what was stable may be missing.",
+        ("session", "stores"),
+    ),
+    Event(
         "stores-missed",
         "WARNING",
         "For 10 s too few stores have taken the journal, so nothing becomes stable; delivery goes "

@@ -51,6 +51,10 @@ class WrittenStores(Protocol):
         """The stores that are missed, and why, while nothing becomes stable."""
 
     @property
+    def is_changed(self) -> bool:
+        """Whether the service wants other stores since the start."""
+
+    @property
     def requests(self) -> Mapping[tuple[str, str], int]:
         """Answered requests, by verb and result."""
 

@@ -179,6 +179,8 @@ class StoresStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: Indications that were accepted while more than flight_size_bytes was in too few stores.
     unprotected: Count = 0
     members: list[StoreStatus]
+    #: Whether the service wants other stores since, from the next start on.
+    is_changed: bool = False
 
 
 class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

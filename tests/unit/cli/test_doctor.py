@@ -164,6 +164,20 @@ def test_a_lease_that_has_lapsed_is_a_problem() -> None:
     assert "nothing becomes stable" in check_stores(held).text
 
 
+def test_stores_that_the_next_start_takes_are_told() -> None:
+    values = {"is_up": True, "is_missed": False, "behind_bytes": 0, "problem": None}
+    found = check_stores(
+        StoresStatus(
+            unstable_bytes=0,
+            flight_size_bytes=1,
+            members=[StoreStatus(name="a", **values)],
+            is_changed=True,
+        )
+    )
+    assert found.level is Level.WARNING
+    assert "the service names others since the start" in found.text
+
+
 def test_no_journal_is_told_with_the_durability() -> None:
     found = check_journal(changed(journal=None, durability="Memory"))
     assert (found.level, found.text) == (Level.OK, "none on disk (durability Memory)")

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,12 @@ from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import NoIdentities
 from pillion_sidecar.journal.recovery import recover
-from pillion_sidecar.journal.segments import position_of, segment_name, segment_numbers
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    position_of,
+    segment_name,
+    segment_numbers,
+)
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import Epoch, StoreError
 from pillion_sidecar.stores.messages import (
@@ -74,6 +80,8 @@ class LiveStores:
         self.away: set[str] = set()
         #: Stores that claim, and do not let themselves be read.
         self.unread: set[str] = set()
+        #: Stores that are read and give other bytes, by where these begin to differ.
+        self.garbage: dict[str, int] = {}
         #: Stores that keep no identities.
         self.forgetful: set[str] = set()
         self.asked: list[tuple[str, Request]] = []
@@ -89,12 +97,19 @@ class LiveStores:
         if isinstance(request, IdentitiesRequest) and store in self.forgetful:
             return MalformedError("it takes no such request")
         try:
-            return perform(self.stores[store], SESSION, request)
+            answer = perform(self.stores[store], SESSION, request)
+            if isinstance(request, ReadRequest) and isinstance(answer, bytes):
+                at = self.garbage.get(store, len(answer))
+                return answer[:at] + b"garbage"[: len(answer) - at] + answer[at + 7 :]
+            return answer
         except StoreError as error:
             return error
 
     def close(self) -> None:
         self.away = set(NAMES)
+
+    def reads_of(self, store: str) -> int:
+        return sum(isinstance(one, ReadRequest) for name, one in self.asked if name == store)
 
     def reads(self) -> set[str]:
         return {store for store, request in self.asked if isinstance(request, ReadRequest)}
@@ -315,6 +330,32 @@ async def test_a_store_that_is_claimed_and_cannot_be_read_is_passed_over() -> No
     assert world.content() == files_of(log)
 
 
+async def test_a_start_reads_from_all_that_have_the_log() -> None:
+    """S3.11: copies are alike, so reads are spread."""
+    world, log = World(), log_of(*[10] * 9)
+    world.has_shipped(log, *NAMES)
+    world.stores.away = {"c"}
+    await world.claim()
+    assert world.content() == files_of(log)
+    assert abs(world.stores.reads_of("a") - world.stores.reads_of("b")) <= 1
+
+
+@pytest.mark.parametrize("at", [None, 0, 20, HEADER_SIZE + 9])
+async def test_a_store_that_cannot_be_read_is_not_asked_for_each_segment(at: int | None) -> None:
+    """``at``: where it gives garbage; None: it does not answer."""
+    world, log = World(), log_of(*[10] * 9)
+    world.has_shipped(log, *NAMES)
+    world.stores.away = {"c"}
+    if at is None:
+        world.stores.unread = {"a"}
+    else:
+        world.stores.garbage = {"a": at}
+    await world.claim()
+    assert world.content() == files_of(log)
+    assert world.stores.reads_of("a") == 1
+    assert all(set(problems) <= {"c"} for _, problems in world.waits)
+
+
 @pytest.mark.parametrize(
     ("log", "old"),
     [
@@ -408,10 +449,17 @@ class FollowedJournal:
         pass
 
 
+class _SessionStores(JournalStores):
+    """Of the session that the stores in memory have."""
+
+    def _session_of(self, found: str | None) -> str:
+        return SESSION
+
+
 def stores_of(
     world: World, *, session_name: str | None = None, pod_uid: str | None = None
 ) -> JournalStores:
-    return JournalStores(
+    return _SessionStores(
         StoresPolicy(groups=(group("g", *NAMES),)),
         service="default",
         session_name=session_name,
@@ -420,6 +468,28 @@ def stores_of(
         clock=world.time,
         timers=world.time,
     )
+
+
+@pytest.mark.parametrize(
+    ("having", "away", "told"),
+    [("abc", "", []), ("ab", "", []), ("a", "b", ["c"]), ("a", "", ["b", "c"]), ("", "", [])],
+)
+async def test_a_start_tells_of_stores_that_may_have_lost_what_was_stable(
+    having: str, away: str, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="pillion.stores")
+    world = World()
+    world.has_shipped(log_of(10), *having)
+    world.stores.away = set(away)
+    stores = stores_of(world)
+    await stores.claim(world.files, Path("journal"))
+    stores.close()
+    lacking = [
+        record for record in caplog.records if record.__dict__["event"] == "stores-lack-copy"
+    ]
+    found = [record.__dict__["stores"] for record in lacking]
+    # A third store may be heard of or not, since two are enough.
+    assert [set(one) <= set(told) and bool(one) for one in found] == [True] * bool(told)
 
 
 async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:

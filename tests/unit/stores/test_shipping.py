@@ -748,6 +748,25 @@ def test_each_store_tells_how_far_it_is(writer: Writer) -> None:
     assert writer.shipper.requests["claim", "ok"] == 0
 
 
+def test_a_store_without_room_is_left_alone_for_longer_each_time() -> None:
+    stores = ScriptedStores(*NAMES, limits=StoreLimits(maximum_bytes=600, maximum_sessions=3))
+    writer = Writer(stores=stores)
+    writer.begin(1)
+    writer.write(500)
+    writer.stores.run()
+    writer.write(500)
+    writer.stores.run()
+    for wait in (RETRY_SECONDS, 2 * RETRY_SECONDS, 4 * RETRY_SECONDS):
+        assert "would exceed" in writer.shipper.problems["a"]
+        writer.time.advance(wait * 0.99)
+        assert writer.stores.waiting == []
+        writer.time.advance(wait * 0.01)
+        writer.stores.answer("a")
+        # The claim is taken.
+        assert "would exceed" in writer.shipper.problems["a"]
+        writer.stores.run()
+
+
 def gathering(**given: Any) -> Writer:
     """A writer whose stores have just answered."""
     writer = Writer(gathers=1.0, **given)
