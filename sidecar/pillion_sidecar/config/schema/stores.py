@@ -157,7 +157,7 @@ class StoresPolicy:
         default=LEASE,
         type=Integer(minimum=5, maximum=600),
         description="With fencing Lease: maximum time without answers of enough stores in which "
-        "deliveries begin. Whoever goes on with the journal waits as long.",
+        "deliveries begin. A deliverer or gateway that takes over the journal waits as long.",
     )
     #: In bytes.
     flight_size: int = declared(
