@@ -14,8 +14,10 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.identities import identities_name, identities_numbers
 from pillion_sidecar.journal.marks import MARKS_NAME
+from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
+    Header,
     position_of,
     read_header,
     segment_name,
@@ -31,10 +33,12 @@ from pillion_sidecar.stores.copies import (
     Piece,
     Removal,
     StoreError,
+    bytes_between,
     common_end,
     end_of,
     next_change,
 )
+from pillion_sidecar.stores.damage import Filling, Hole, find_holes, known_end, set_aside
 from pillion_sidecar.stores.messages import (
     MAXIMUM_READ,
     ClaimRequest,
@@ -42,7 +46,7 @@ from pillion_sidecar.stores.messages import (
     ReadRequest,
     decode_identities,
 )
-from pillion_sidecar.stores.quorum import Membership, is_enough, latest, missing
+from pillion_sidecar.stores.quorum import Membership, completed, is_enough, latest, missing
 from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Transport, Unanswered
 from pillion_sidecar.stores.store import StoredCopy
 from pillion_sidecar.stores.tail import whole_records
@@ -70,6 +74,16 @@ class Claimed:
     #: beyond that since. Listeners and others may know numbers that no copy has, so every counter
     #: goes on under a new epoch.
     lacked: bool
+    #: What was damaged in the folder and sound at a store.
+    mended: Sequence[Hole] = ()
+    #: What the folder has lost for good.
+    findings: Sequence[Finding] = ()
+    #: Bytes that were cut from the folder, since its log went another way.
+    cut: int = 0
+
+
+class _UnsoundError(StoreError):
+    """A store has not what it says, or not sound."""
 
 
 def session_of(files: Files) -> str | None:
@@ -103,7 +117,7 @@ async def claim_folder(
     Waits until enough stores have answered. ``claimant`` differs for each process, and for each of
     its claims. Raises StoreError and OSError: the folder itself cannot be used.
     """
-    own = await asyncio.to_thread(StoredCopy, session, files)
+    own = await asyncio.to_thread(StoredCopy, session, files, is_own=True)
     claimer = _Claimer(
         first=own.copy.promised.number + 1,
         claimant=claimant,
@@ -113,27 +127,115 @@ async def claim_folder(
         waiting=waiting,
     )
     epoch, answers = await claimer.run()
-    source = latest({_FOLDER: own.copy, **answers})
-    chosen = own.copy if source == _FOLDER else answers[source]
-    lacked = own.lacks_end or (
-        source != _FOLDER
-        and (
-            own.copy.written != chosen.written
-            or common_end(own.copy.extents, chosen.extents) < own.copy.end
-        )
+    fetcher = _Fetcher(
+        answers, session=session, transport=transport, timers=timers, waiting=waiting
     )
-    # Before anything of it is changed: after a crash the folder may be the latest copy.
-    own.lacks_end = lacked
-    await asyncio.to_thread(own.claim, epoch)
-    if source != _FOLDER:
-        await _prepare(own, epoch, chosen)
-    fetcher = _Fetcher(chosen, answers, transport=transport, timers=timers, waiting=waiting)
-    await _bring(files, own, epoch, chosen, fetcher, is_other=source != _FOLDER)
+    mended, findings = await _mend(files, own, answers, fetcher)
+    if mended:
+        own = await asyncio.to_thread(StoredCopy, session, files, is_own=True)
+    copies = completed({_FOLDER: own.copy, **answers})
+    source = latest(copies)
+    if source == _FOLDER:
+        # What it lacks yet, its repair tells of.
+        await asyncio.to_thread(own.claim, epoch)
+        await _bring(files, own, epoch, own.copy, fetcher, is_other=False)
+        return Claimed(
+            epoch=epoch,
+            answers=answers,
+            source=None,
+            lacked=own.lacks_end,
+            mended=mended,
+            findings=findings,
+        )
+    chosen = copies[source]
+    lost, cut = await _replace(files, own, epoch, chosen, fetcher)
     return Claimed(
         epoch=epoch,
         answers=answers,
-        source=None if source == _FOLDER else source,
-        lacked=lacked,
+        source=source,
+        lacked=own.lacks_end,
+        mended=mended,
+        findings=[*findings, *lost],
+        cut=cut,
+    )
+
+
+async def _replace(
+    files: Files, own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: "_Fetcher"
+) -> tuple[list[Finding], int]:
+    """Bring the folder to a store's copy; return what it loses by damage, and the bytes that it
+    loses since its log went another way."""
+    copy = own.copy
+    agreed = common_end(copy.extents, chosen.extents)
+    # What went another way is told of as that.
+    known = await asyncio.to_thread(known_end, files, fetcher.session) if agreed == copy.end else 0
+    is_short = chosen.end < known
+    own.lacks_end |= copy.written != chosen.written or agreed < copy.end or is_short
+    findings = await asyncio.to_thread(
+        partial(set_aside, files, fetcher.session, end=copy.end, known=known if is_short else 0)
+    )
+    # Before anything of it is changed: after a crash the folder may be the latest copy.
+    await asyncio.to_thread(own.claim, epoch)
+    await _prepare(own, epoch, chosen)
+    await _bring(files, own, epoch, chosen, fetcher, is_other=True)
+    return findings, bytes_between(copy.extents, agreed, copy.end)
+
+
+async def _mend(
+    files: Files, own: StoredCopy, answers: Mapping[str, Copy], fetcher: "_Fetcher"
+) -> tuple[list[Hole], list[Finding]]:
+    """Take what is damaged before the folder's end from the stores that have it sound.
+
+    Return what was mended, and what is lost although a part of it was.
+    """
+    copy = own.copy
+    if copy.replaced or copy.renewed or not any(one.extents for one in answers.values()):
+        return [], []
+    log = completed({_FOLDER: copy, **answers})[_FOLDER].extents
+    holes = await asyncio.to_thread(find_holes, files, copy.extents, log)
+    mended, findings = [], []
+    for hole in holes:
+        end = max((_size_of(one, hole) for one in answers.values()), default=0)
+        hole = hole._replace(end=min(hole.end, end))
+        if hole.end <= hole.begin:
+            continue
+        is_part = hole.end > hole.size and not any(_has_all(one, hole) for one in answers.values())
+        if is_part:
+            # Listeners may know of what is behind it.
+            await asyncio.to_thread(own.note_lack)
+        filling = Filling(files, hole)
+        while filling.at < hole.end:
+            position = position_of(hole.number, filling.at)
+            piece = Piece(position, position, hole.created, hole.end - filling.at)
+            data = await fetcher.fetch_sound(piece)
+            if data is None:
+                break
+            await asyncio.to_thread(filling.write, data)
+        await asyncio.to_thread(filling.finish)
+        if filling.at > hole.begin:
+            mended.append(hole._replace(end=filling.at))
+            if is_part:
+                findings.append(_part_lost(hole))
+    return mended, findings
+
+
+def _size_of(copy: Copy, hole: Hole) -> int:
+    """Return how much a copy has of the segment of a hole."""
+    return next((one.size for one in copy.kept if one[:2] == hole[:2]), 0)
+
+
+def _has_all(copy: Copy, hole: Hole) -> bool:
+    """Whether a copy has all of the segment that ends with a hole, since another follows it."""
+    return _size_of(copy, hole) == hole.end and hole.number < copy.kept[-1].number
+
+
+def _part_lost(hole: Hole) -> Finding:
+    return Finding(
+        kind=FindingKind.MISSING,
+        file=segment_name(hole.number),
+        begin=hole.end,
+        end=hole.end,
+        lost="what the segment had behind that, if anything: no store has its end",
     )
 
 
@@ -183,7 +285,7 @@ async def _bring(
         assert isinstance(change, Piece)
         if lacks_identities:
             # Before the folder can be the latest copy.
-            await _restore_identities(own, epoch, chosen.extents[0].number, fetcher)
+            await _restore_identities(own, epoch, chosen, fetcher)
             lacks_identities = False
         data = await fetcher.fetch(change)
         piece = change._replace(size=len(data))
@@ -193,14 +295,17 @@ async def _bring(
 
 
 async def _restore_identities(
-    own: StoredCopy, epoch: Epoch, first: int, fetcher: "_Fetcher"
+    own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: "_Fetcher"
 ) -> None:
-    """Take the files of identities of segments before ``first`` that the folder lacks."""
+    """Take the files of identities of removed segments that the folder lacks."""
+    first = chosen.extents[0].number
 
     async def keep(number: int, data: bytes) -> None:
         await asyncio.to_thread(own.keep, epoch, number, data, first=0)
 
-    await fetcher.identities(lambda number: number < first and number not in own.identities, keep)
+    await fetcher.identities(
+        chosen.written, lambda number: number < first and number not in own.identities, keep
+    )
 
 
 def _remove_marks(files: Files) -> None:
@@ -286,21 +391,19 @@ class _Claimer:
 
 
 class _Fetcher:
-    """Reads the chosen log from any store that has it."""
+    """Reads the log from any store that has it."""
 
     def __init__(
         self,
-        chosen: Copy,
         answers: Mapping[str, Copy],
         *,
+        session: str,
         transport: Transport,
         timers: Timers,
         waiting: Waiting,
     ) -> None:
-        # Copies with one label are beginnings of one log.
-        self._copies = {
-            name: copy for name, copy in answers.items() if copy.written == chosen.written
-        }
+        self._copies = answers
+        self.session = session
         self._transport, self._timers, self._waiting = transport, timers, waiting
         self._turn = 0
 
@@ -308,28 +411,46 @@ class _Fetcher:
         """Return whole records from the beginning of a piece."""
         if not piece.size:
             return b""
+        found = await self._fetch(piece, gives_up=False)
+        assert found is not None
+        return found
+
+    async def fetch_sound(self, piece: Piece) -> bytes | None:
+        """Return whole records from the beginning of a piece; None if no store has them sound."""
+        return await self._fetch(piece, gives_up=True)
+
+    async def _fetch(self, piece: Piece, *, gives_up: bool) -> bytes | None:
+        # Whatever its label: a segment has one writer, and number and time tell which.
         sources = [name for name, copy in self._copies.items() if _has(copy, piece)]
         problems: dict[str, str] = {}
         failures = 0
-        while True:
+        while sources:
             source = sources[self._turn % len(sources)]
             self._turn += 1
             found = await self._read(source, piece)
             if isinstance(found, bytes):
                 return found
+            if gives_up and isinstance(found, StoreError):
+                sources.remove(source)
+                continue
             problems[source] = _problem(found)
-            if len(problems) == len(sources):
+            if problems.keys() >= set(sources):
                 failures += 1
                 self._waiting(sources, problems)
                 await _sleep(self._timers, _wait(found, failures))
+        return None
 
     async def identities(
         self,
+        written: Epoch,
         is_wanted: Callable[[int], bool],
         keep: Callable[[int, bytes], Awaitable[None]],
     ) -> None:
-        """Read the files of identities of one store: of that which has most, if it answers."""
-        sources = sorted(self._copies, key=lambda name: -self._copies[name].identities)
+        """Read the files of identities of one store with the label ``written``: of that which has
+        most, if it answers."""
+        # Copies with one label are beginnings of one log.
+        sources = [name for name, copy in self._copies.items() if copy.written == written]
+        sources.sort(key=lambda name: -self._copies[name].identities)
         failures = 0
         while sources:
             problems: dict[str, str] = {}
@@ -389,12 +510,17 @@ class _Fetcher:
             if not isinstance(answer, bytes):
                 return answer
             if not answer:
-                return Unanswered(reason=f"its copy ends at {piece.position + len(data):x}")
+                return _UnsoundError(f"its copy ends at {piece.position + len(data):x}")
             data += answer
             end = whole_records(piece.position, data, len(data))
-            if end:
+            if end and self._begins(piece, data):
                 return data[:end]
-        return Unanswered(reason=f"its copy is damaged at {piece.position:x}")
+        return _UnsoundError(f"its copy is damaged at {piece.position:x}")
+
+    def _begins(self, piece: Piece, data: bytes) -> bool:
+        number, offset = segment_of(piece.position)
+        expected = Header(number, bytes.fromhex(self.session), piece.created)
+        return bool(offset) or read_header(data) == expected
 
 
 def _has(copy: Copy, piece: Piece) -> bool:

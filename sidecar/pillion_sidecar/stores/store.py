@@ -48,6 +48,7 @@ from pillion_sidecar.stores.copies import (
     StoreError,
     end_of,
 )
+from pillion_sidecar.stores.extents import load_extents, read_whole
 
 EPOCHS_NAME = "epochs.json"
 #: The id of a journal, in hexadecimal.
@@ -285,13 +286,15 @@ class StoredCopy:
         "lacks_end",
     )  # fmt: skip
 
-    def __init__(self, session: str, files: Files) -> None:
-        """Blocks; raises BrokenError and OSError."""
+    def __init__(self, session: str, files: Files, *, is_own: bool = False) -> None:
+        """``is_own``: the folder is a writer's own. It may lack segments in the middle, which a
+        claim takes from the stores or a repair tells of. A store's copy ends there. Blocks; raises
+        BrokenError and OSError."""
         self._session = session
         self._files = files
         #: What is on disk beside the segments.
         self._epochs = _load_epochs(files, session)
-        self._copy = _load(files, session, self._epochs)
+        self._copy = _load(files, session, self._epochs, is_own=is_own)
         #: For a writer's own folder: it lacked a part of what the writer before had, and has no
         #: counters beyond that yet. Noted with the next change; see :func:`note_whole`.
         self.lacks_end = self._epochs.lacks_end
@@ -317,6 +320,12 @@ class StoredCopy:
     def label(self, epoch: Epoch) -> Copy:
         """The copy has the whole base of the epoch, which was claimed."""
         return self._note(replace(self._usable(), written=epoch))
+
+    def note_lack(self) -> None:
+        """Note that the folder lacks something, before it is changed: after a crash it may be the
+        latest copy."""
+        self.lacks_end = True
+        self._note(self._usable())
 
     def rest(self) -> Copy:
         """Segments before the copy were removed without a note: it is whole only at its end."""
@@ -506,14 +515,9 @@ def _load_epochs(files: Files, session: str) -> _Epochs:
         ) from error
 
 
-def _load(files: Files, session: str, epochs: _Epochs) -> Copy:
-    extents: list[Extent] = []
-    for number in segment_numbers(files.names()):
-        name = segment_name(number)
-        header = read_header(read_whole(files, name, HEADER_SIZE))
-        if header is None or header.number != number or header.journal_id.hex() != session:
-            break
-        extents.append(Extent(number, header.created, files.size(name)))
+def _load(files: Files, session: str, epochs: _Epochs, *, is_own: bool) -> Copy:
+    begins = {first for first, _ in epochs.runs}
+    extents, is_damaged = load_extents(files, session, begins=begins, is_own=is_own)
     if extents:
         extents.append(_load_last(files, extents.pop()))
     runs = _split(extents, epochs.runs)
@@ -526,7 +530,8 @@ def _load(files: Files, session: str, epochs: _Epochs) -> Copy:
     last = runs.pop() if runs else NO_RUN
     return Copy(
         promised=Epoch(*epochs.promised),
-        written=Epoch(*epochs.written),
+        # It may lack a part of the base.
+        written=NO_EPOCH if is_damaged else Epoch(*epochs.written),
         extents=last.extents,
         through=last.through,
         renewed=renewed,
@@ -563,14 +568,6 @@ def _sound_end(data: bytes, begin: int = HEADER_SIZE) -> int:
         if kind == UNSOUND:
             return at
     return len(data)
-
-
-def read_whole(files: Files, name: str, size: int | None = None) -> bytes:
-    file = files.open(name)
-    try:
-        return file.read(0, files.size(name) if size is None else size)
-    finally:
-        file.close()
 
 
 def _check_records(session: str, piece: Piece, data: bytes) -> None:
