@@ -34,9 +34,9 @@ class LiveStores:
 
     def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:
         self.asked.append((store, request))
-        asyncio.get_running_loop().call_soon(lambda: answered(self._answer(store, request)))
+        asyncio.get_running_loop().call_soon(lambda: answered(self.answer(store, request)))
 
-    def _answer(self, store: str, request: Request) -> Answer:
+    def answer(self, store: str, request: Request) -> Answer:
         is_read = isinstance(request, ReadRequest | IdentitiesRequest)
         if store in self.away or (is_read and store in self.unread):
             return Unanswered(reason=f"{store} is away")

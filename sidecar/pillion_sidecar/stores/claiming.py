@@ -5,10 +5,9 @@ claimed epoch once it has the whole base, like a store.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.journal.files import Files
@@ -17,12 +16,10 @@ from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
-    Header,
     position_of,
     read_header,
     segment_name,
     segment_numbers,
-    segment_of,
 )
 from pillion_sidecar.stores.copies import (
     NO_EPOCH,
@@ -32,35 +29,26 @@ from pillion_sidecar.stores.copies import (
     FencedError,
     Piece,
     Removal,
-    StoreError,
     bytes_between,
     common_end,
     end_of,
     next_change,
 )
 from pillion_sidecar.stores.damage import Filling, Hole, find_holes, known_end, set_aside
+from pillion_sidecar.stores.fetching import Fetcher, Waiting, problem_of, wait_of
 from pillion_sidecar.stores.messages import (
-    MAXIMUM_READ,
     ClaimRequest,
-    IdentitiesRequest,
-    ReadRequest,
-    decode_identities,
 )
 from pillion_sidecar.stores.quorum import Membership, completed, is_enough, latest, missing
-from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Transport, Unanswered
+from pillion_sidecar.stores.shipping import Answer, Transport
 from pillion_sidecar.stores.store import StoredCopy
-from pillion_sidecar.stores.tail import whole_records
 
-#: Seconds before a store is asked again at most: a start waits for it.
-MOST_WAIT_SECONDS = 5.0
+#: How much later than the own one a claim may be that a store tells of.
+_MOST_EPOCHS = 1 << 32
+#: How often a store is asked again at once.
+_MOST_FENCES = 3
 #: The name of the folder among the copies; no store has it.
 _FOLDER = ""
-
-
-class Waiting(Protocol):
-    def __call__(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
-        """The start waits for the stores ``missed``. ``problems``: by store, why it gave no
-        answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +68,6 @@ class Claimed:
     findings: Sequence[Finding] = ()
     #: Bytes that were cut from the folder, since its log went another way.
     cut: int = 0
-
-
-class _UnsoundError(StoreError):
-    """A store has not what it says, or not sound."""
 
 
 def session_of(files: Files) -> str | None:
@@ -127,9 +111,7 @@ async def claim_folder(
         waiting=waiting,
     )
     epoch, answers = await claimer.run()
-    fetcher = _Fetcher(
-        answers, session=session, transport=transport, timers=timers, waiting=waiting
-    )
+    fetcher = Fetcher(answers, session=session, transport=transport, timers=timers, waiting=waiting)
     mended, findings = await _mend(files, own, answers, fetcher)
     if mended:
         own = await asyncio.to_thread(StoredCopy, session, files, is_own=True)
@@ -161,7 +143,7 @@ async def claim_folder(
 
 
 async def _replace(
-    files: Files, own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: "_Fetcher"
+    files: Files, own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: Fetcher
 ) -> tuple[list[Finding], int]:
     """Bring the folder to a store's copy; return what it loses by damage, and the bytes that it
     loses since its log went another way."""
@@ -182,7 +164,7 @@ async def _replace(
 
 
 async def _mend(
-    files: Files, own: StoredCopy, answers: Mapping[str, Copy], fetcher: "_Fetcher"
+    files: Files, own: StoredCopy, answers: Mapping[str, Copy], fetcher: Fetcher
 ) -> tuple[list[Hole], list[Finding]]:
     """Take what is damaged before the folder's end from the stores that have it sound.
 
@@ -262,7 +244,7 @@ async def _bring(
     own: StoredCopy,
     epoch: Epoch,
     chosen: Copy,
-    fetcher: "_Fetcher",
+    fetcher: Fetcher,
     *,
     is_other: bool,
 ) -> None:
@@ -295,7 +277,7 @@ async def _bring(
 
 
 async def _restore_identities(
-    own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: "_Fetcher"
+    own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: Fetcher
 ) -> None:
     """Take the files of identities of removed segments that the folder lacks."""
     first = chosen.extents[0].number
@@ -334,6 +316,8 @@ class _Claimer:
         self._answers: dict[str, Copy] = {}
         self._problems: dict[str, str] = {}
         self._failures = dict.fromkeys(membership.stores, 0)
+        #: How often each store has told of a later claim.
+        self._fences = dict.fromkeys(membership.stores, 0)
         self._done = asyncio.get_running_loop().create_future()
 
     async def run(self) -> tuple[Epoch, Mapping[str, Copy]]:
@@ -355,12 +339,19 @@ class _Claimer:
     def _answered(self, store: str, number: int, answer: Answer) -> None:
         if self._done.done():
             return
-        if isinstance(answer, FencedError) and answer.promised is not None:
-            self._raise(answer.promised.number + 1)
-            self._ask(store)
+        asked = Epoch(number, self._claimant)
+        if isinstance(answer, FencedError) and _is_above(answer.promised, asked):
+            assert answer.promised is not None
+            self._renew(answer.promised.number + 1)
+            self._fences[store] += 1
+            if self._fences[store] > _MOST_FENCES:
+                # Another one claims as fast, or the store is wrong.
+                self._failed(store, answer)
+            else:
+                self._ask(store)
         elif isinstance(answer, Copy) and number < self._number:
             self._ask(store)
-        elif isinstance(answer, Copy):
+        elif isinstance(answer, Copy) and answer.promised == asked and answer.written < asked:
             self._problems.pop(store, None)
             self._answers[store] = answer
             if is_enough(self._membership, self._answers):
@@ -370,7 +361,7 @@ class _Claimer:
         else:
             self._failed(store, answer)
 
-    def _raise(self, number: int) -> None:
+    def _renew(self, number: int) -> None:
         """All stores must have promised one number."""
         if number <= self._number:
             return
@@ -380,9 +371,9 @@ class _Claimer:
             self._ask(store)
 
     def _failed(self, store: str, answer: Answer) -> None:
-        self._problems[store] = _problem(answer)
+        self._problems[store] = problem_of(answer)
         self._failures[store] += 1
-        wait = _wait(answer, self._failures[store])
+        wait = wait_of(answer, self._failures[store])
         self._timers.call_later(wait, partial(self._ask, store))
         self._tell()
 
@@ -390,179 +381,8 @@ class _Claimer:
         self._waiting(missing(self._membership, self._answers), self._problems)
 
 
-class _Fetcher:
-    """Reads the log from any store that has it."""
-
-    def __init__(
-        self,
-        answers: Mapping[str, Copy],
-        *,
-        session: str,
-        transport: Transport,
-        timers: Timers,
-        waiting: Waiting,
-    ) -> None:
-        self._copies = answers
-        self.session = session
-        self._transport, self._timers, self._waiting = transport, timers, waiting
-        self._turn = 0
-
-    async def fetch(self, piece: Piece) -> bytes:
-        """Return whole records from the beginning of a piece."""
-        if not piece.size:
-            return b""
-        found = await self._fetch(piece, gives_up=False)
-        assert found is not None
-        return found
-
-    async def fetch_sound(self, piece: Piece) -> bytes | None:
-        """Return whole records from the beginning of a piece; None if no store has them sound."""
-        return await self._fetch(piece, gives_up=True)
-
-    async def _fetch(self, piece: Piece, *, gives_up: bool) -> bytes | None:
-        # Whatever its label: a segment has one writer, and number and time tell which.
-        sources = [name for name, copy in self._copies.items() if _has(copy, piece)]
-        problems: dict[str, str] = {}
-        failures = 0
-        while sources:
-            source = sources[self._turn % len(sources)]
-            self._turn += 1
-            found = await self._read(source, piece)
-            if isinstance(found, bytes):
-                return found
-            if gives_up and isinstance(found, StoreError):
-                sources.remove(source)
-                continue
-            problems[source] = _problem(found)
-            if problems.keys() >= set(sources):
-                failures += 1
-                self._waiting(sources, problems)
-                await _sleep(self._timers, _wait(found, failures))
-        return None
-
-    async def identities(
-        self,
-        written: Epoch,
-        is_wanted: Callable[[int], bool],
-        keep: Callable[[int, bytes], Awaitable[None]],
-    ) -> None:
-        """Read the files of identities of one store with the label ``written``: of that which has
-        most, if it answers."""
-        # Copies with one label are beginnings of one log.
-        sources = [name for name, copy in self._copies.items() if copy.written == written]
-        sources.sort(key=lambda name: -self._copies[name].identities)
-        failures = 0
-        while sources:
-            problems: dict[str, str] = {}
-            waits = 0.0
-            for source in list(sources):
-                found = await self._identities(source, is_wanted, keep)
-                if found is None:
-                    return
-                if isinstance(found, StoreError):
-                    # It keeps none.
-                    sources.remove(source)
-                else:
-                    problems[source] = _problem(found)
-                    waits = max(waits, _wait(found, failures + 1))
-            if problems:
-                failures += 1
-                self._waiting(sources, problems)
-                await _sleep(self._timers, waits)
-
-    async def _identities(
-        self,
-        source: str,
-        is_wanted: Callable[[int], bool],
-        keep: Callable[[int, bytes], Awaitable[None]],
-    ) -> Answer | None:
-        """Return None, or what the store has answered instead."""
-        listed = await _ask(self._transport, source, IdentitiesRequest())
-        if not isinstance(listed, bytes):
-            return listed
-        for number, size in decode_identities(listed):
-            data = b""
-            while is_wanted(number) and len(data) < size:
-                request = ReadRequest(
-                    identities=True,
-                    position=position_of(number, len(data)),
-                    size=min(MAXIMUM_READ, size - len(data)),
-                )
-                answer = await _ask(self._transport, source, request)
-                if not isinstance(answer, bytes):
-                    return answer
-                if not answer:
-                    return Unanswered(reason=f"its identities of segment {number:x} end early")
-                data += answer
-            if data:
-                await keep(number, data)
-        return None
-
-    async def _read(self, source: str, piece: Piece) -> Answer:
-        """A record may be longer than what a store returns at once."""
-        data = b""
-        while len(data) < piece.size:
-            request = ReadRequest(
-                position=piece.position + len(data),
-                size=min(MAXIMUM_READ, piece.size - len(data)),
-            )
-            answer = await _ask(self._transport, source, request)
-            if not isinstance(answer, bytes):
-                return answer
-            if not answer:
-                return _UnsoundError(f"its copy ends at {piece.position + len(data):x}")
-            data += answer
-            end = whole_records(piece.position, data, len(data))
-            if end and self._begins(piece, data):
-                return data[:end]
-        return _UnsoundError(f"its copy is damaged at {piece.position:x}")
-
-    def _begins(self, piece: Piece, data: bytes) -> bool:
-        number, offset = segment_of(piece.position)
-        expected = Header(number, bytes.fromhex(self.session), piece.created)
-        return bool(offset) or read_header(data) == expected
-
-
-def _has(copy: Copy, piece: Piece) -> bool:
-    number, offset = segment_of(piece.position)
-    return any(
-        one[:2] == (number, piece.created) and one.size >= offset + piece.size
-        for one in copy.extents
+def _is_above(promised: Epoch | None, asked: Epoch) -> bool:
+    """Whether a claim was refused by a later one, and not by a mistake."""
+    return (
+        promised is not None and asked < promised and promised.number <= asked.number + _MOST_EPOCHS
     )
-
-
-async def _ask(
-    transport: Transport, store: str, request: ReadRequest | IdentitiesRequest
-) -> Answer:
-    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    def take(answer: Answer) -> None:
-        if not answered.cancelled():
-            answered.set_result(answer)
-
-    transport.send(store, request, take)
-    return await answered
-
-
-async def _sleep(timers: Timers, seconds: float) -> None:
-    due = asyncio.Event()
-    timer = timers.call_later(seconds, due.set)
-    try:
-        await due.wait()
-    finally:
-        timer.cancel()
-
-
-def _problem(answer: Answer) -> str:
-    match answer:
-        case Unanswered(reason=reason):
-            return reason
-        case StoreError():
-            return str(answer)
-    return "its answer is none to this request"
-
-
-def _wait(answer: Answer, failures: int) -> float:
-    """``failures``: without a success, at least 1."""
-    asked = answer.retry_after if isinstance(answer, Unanswered) else 0.0
-    return max(asked, min(MOST_WAIT_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 10)))
