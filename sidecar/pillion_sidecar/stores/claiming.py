@@ -6,7 +6,7 @@ claimed epoch once it has the whole base, like a store.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pillion_sidecar.clock import Timers
@@ -20,6 +20,7 @@ from pillion_sidecar.journal.segments import (
     read_header,
     segment_name,
     segment_numbers,
+    segment_of,
 )
 from pillion_sidecar.stores.copies import (
     NO_EPOCH,
@@ -31,15 +32,30 @@ from pillion_sidecar.stores.copies import (
     Removal,
     bytes_between,
     common_end,
+    cut_extents,
     end_of,
     next_change,
 )
-from pillion_sidecar.stores.damage import Filling, Hole, find_holes, known_end, set_aside
-from pillion_sidecar.stores.fetching import Fetcher, Waiting, problem_of, wait_of
+from pillion_sidecar.stores.damage import (
+    Filling,
+    Hole,
+    find_holes,
+    first_needed,
+    known_end,
+    set_aside,
+)
+from pillion_sidecar.stores.fetching import Fetcher, LostError, Waiting, problem_of, wait_of
 from pillion_sidecar.stores.messages import (
     ClaimRequest,
 )
-from pillion_sidecar.stores.quorum import Membership, completed, is_enough, latest, missing
+from pillion_sidecar.stores.quorum import (
+    Membership,
+    completed,
+    is_enough,
+    latest,
+    missing,
+    preceding,
+)
 from pillion_sidecar.stores.shipping import Answer, Transport
 from pillion_sidecar.stores.store import StoredCopy
 
@@ -111,34 +127,75 @@ async def claim_folder(
         waiting=waiting,
     )
     epoch, answers = await claimer.run()
-    fetcher = Fetcher(answers, session=session, transport=transport, timers=timers, waiting=waiting)
+    fetcher = Fetcher(
+        answers,
+        membership.stores,
+        session=session,
+        transport=transport,
+        timers=timers,
+        waiting=waiting,
+    )
     mended, findings = await _mend(files, own, answers, fetcher)
-    if mended:
-        own = await asyncio.to_thread(StoredCopy, session, files, is_own=True)
-    copies = completed({_FOLDER: own.copy, **answers})
-    source = latest(copies)
-    if source == _FOLDER:
-        # What it lacks yet, its repair tells of.
-        await asyncio.to_thread(own.claim, epoch)
-        await _bring(files, own, epoch, own.copy, fetcher, is_other=False)
-        return Claimed(
-            epoch=epoch,
-            answers=answers,
-            source=None,
-            lacked=own.lacks_end,
-            mended=mended,
-            findings=findings,
-        )
-    chosen = copies[source]
-    lost, cut = await _replace(files, own, epoch, chosen, fetcher)
+    own, source, lost, cut = await _go_on(files, epoch, answers, fetcher)
     return Claimed(
         epoch=epoch,
         answers=answers,
-        source=source,
+        source=None if source == _FOLDER else source,
         lacked=own.lacks_end,
         mended=mended,
         findings=[*findings, *lost],
         cut=cut,
+    )
+
+
+async def _go_on(
+    files: Files, epoch: Epoch, answers: Mapping[str, Copy], fetcher: Fetcher
+) -> tuple[StoredCopy, str, list[Finding], int]:
+    """Make the folder the latest copy of which a store has all sound. Return that store, what the
+    folder loses by damage, and the bytes that it loses since its log went another way."""
+    findings: list[Finding] = []
+    while True:
+        own = await asyncio.to_thread(StoredCopy, fetcher.session, files, is_own=True)
+        if findings:
+            await asyncio.to_thread(own.note_lack)
+            await asyncio.to_thread(own.drop_run)
+        copies = completed({_FOLDER: own.copy, **answers})
+        source = latest(copies)
+        try:
+            if source == _FOLDER:
+                # What it lacks yet, its repair tells of.
+                await asyncio.to_thread(own.claim, epoch)
+                await _bring(files, own, epoch, own.copy, fetcher, is_other=False)
+                return own, source, findings, 0
+            # Nobody may know all of what the store has lost.
+            own.lacks_end |= copies[source].extents != answers[source].extents
+            lost, cut = await _replace(files, own, epoch, copies[source], fetcher)
+            return own, source, [*findings, *lost], cut
+        except LostError as error:
+            answers = {name: _ended(copy, error.piece) for name, copy in answers.items()}
+            findings.append(_lost_behind(error.piece))
+
+
+def _ended(copy: Copy, piece: Piece) -> Copy:
+    """Return a copy up to a piece that no store has sound, if it goes so far."""
+    number, offset = segment_of(piece.position)
+    if not any(one[:2] == (number, piece.created) and one.size > offset for one in copy.kept):
+        return copy
+    extents = cut_extents(copy.extents, piece.position)
+    if end_of(extents) < copy.through:
+        extents = ()
+    # It may lack a part of the base.
+    return replace(copy, written=NO_EPOCH, extents=extents, renewed=None, replaced=())
+
+
+def _lost_behind(piece: Piece) -> Finding:
+    number, offset = segment_of(piece.position)
+    return Finding(
+        kind=FindingKind.DAMAGED,
+        file=segment_name(number),
+        begin=offset,
+        end=offset,
+        lost="what one store has behind that: no store has it sound",
     )
 
 
@@ -153,9 +210,16 @@ async def _replace(
     known = await asyncio.to_thread(known_end, files, fetcher.session) if agreed == copy.end else 0
     is_short = chosen.end < known
     own.lacks_end |= copy.written != chosen.written or agreed < copy.end or is_short
-    findings = await asyncio.to_thread(
-        partial(set_aside, files, fetcher.session, end=copy.end, known=known if is_short else 0)
+    is_same = copy.written == chosen.written
+    aside = partial(
+        set_aside,
+        files,
+        fetcher.session,
+        end=copy.end,
+        known=known if is_short else 0,
+        restored={one.number: one.size for one in chosen.extents} if is_same else {},
     )
+    findings = await asyncio.to_thread(aside)
     # Before anything of it is changed: after a crash the folder may be the latest copy.
     await asyncio.to_thread(own.claim, epoch)
     await _prepare(own, epoch, chosen)
@@ -170,11 +234,15 @@ async def _mend(
 
     Return what was mended, and what is lost although a part of it was.
     """
-    copy = own.copy
-    if copy.replaced or copy.renewed or not any(one.extents for one in answers.values()):
+    # Nothing notes what the journal itself has removed.
+    copy = replace(own.copy, through=own.copy.through or 1)
+    is_known = any(one.extents for one in answers.values())
+    if copy.replaced or copy.renewed or not copy.extents or not is_known:
         return [], []
+    first = await asyncio.to_thread(first_needed, files, fetcher.session, copy.extents)
+    before = preceding(copy, answers.values(), first)
     log = completed({_FOLDER: copy, **answers})[_FOLDER].extents
-    holes = await asyncio.to_thread(find_holes, files, copy.extents, log)
+    holes = await asyncio.to_thread(find_holes, files, copy.extents, (*before, *log))
     mended, findings = [], []
     for hole in holes:
         end = max((_size_of(one, hole) for one in answers.values()), default=0)

@@ -3,7 +3,7 @@
 A start reads every byte of the folder anyway; this reads it once more. Every call blocks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pillion_sidecar.journal.files import Files
@@ -64,6 +64,16 @@ def _unsound(data: bytes) -> list[tuple[int, int]]:
     return found
 
 
+def first_needed(files: Files, session: str, extents: Sequence[Extent]) -> int:
+    """Return the first segment that the folder still needed, there or not."""
+    names = files.names()
+    first = extents[0].number
+    marks = _marks(files, session) if MARKS_NAME in names else None
+    marked = first if marks is None or marks.newest < extents[-1].number else marks.oldest
+    # A file whose header is spoilt is there, so it was needed.
+    return min([first, marked, *segment_numbers(names)])
+
+
 class Filling:
     """Writes sound bytes into a hole. After a crash the next start finds what is left of it."""
 
@@ -118,11 +128,13 @@ def _marks(files: Files, session: str) -> Marks | None:
     return marks if marks is not None and marks.journal_id.hex() == session else None
 
 
-def set_aside(files: Files, session: str, *, end: int, known: int) -> list[Finding]:
+def set_aside(
+    files: Files, session: str, *, end: int, known: int, restored: Mapping[int, int]
+) -> list[Finding]:
     """Keep the damaged bytes of a folder that is to be cut, as a repair does, and tell of them.
 
     ``end``: where its last segment is sound; ``known``: where its log ended, if what it is brought
-    to ends before; else 0.
+    to ends before; else 0. ``restored``: sizes of what the folder gets of its own log, by segment.
     """
     findings = []
     numbers = segment_numbers(files.names())
@@ -131,7 +143,7 @@ def set_aside(files: Files, session: str, *, end: int, known: int) -> list[Findi
         data = read_whole(files, name)
         begin = _end_of(number, data, session, end)
         lost = len(data.rstrip(b"\0"))
-        if begin >= lost:
+        if begin >= lost or restored.get(number, 0) >= lost:
             continue
         steps = walk(data, max(begin, HEADER_SIZE), len(data))
         if number != numbers[-1] or any(kind == Kind.COMMIT for _, kind, *_ in steps):

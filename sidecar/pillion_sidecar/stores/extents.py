@@ -1,16 +1,18 @@
 """Which segments a folder has, by their headers. Blocks."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.records import FRAME, MAGIC, Kind
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
+    MAXIMUM_NUMBER,
     read_header,
     segment_name,
     segment_numbers,
 )
-from pillion_sidecar.stores.copies import Extent
+from pillion_sidecar.stores.copies import Extent, Run
 
 
 def load_extents(
@@ -44,6 +46,17 @@ def _is_substitute(begin: bytes, missing: int) -> bool:
         return False
     _, magic, kind, _, _, entries, _ = FRAME.unpack_from(begin, HEADER_SIZE)
     return bool(magic == MAGIC and kind == Kind.FILLER and entries > missing)
+
+
+def split_runs(extents: Sequence[Extent], noted: Sequence[tuple[int, int]]) -> list[Run]:
+    """Return the runs of which there is anything."""
+    begins = [0, *(first for first, _ in noted[1:]), MAXIMUM_NUMBER]
+    throughs = [through for _, through in noted] or [0]
+    runs = [
+        Run(tuple(one for one in extents if begin <= one.number < end), through)
+        for (begin, end), through in zip(pairwise(begins), throughs, strict=True)
+    ]
+    return [run for run in runs if run.extents]
 
 
 def read_whole(files: Files, name: str, size: int | None = None) -> bytes:

@@ -5,7 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.journal.segments import Header, position_of, read_header, segment_of
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    Header,
+    position_of,
+    read_header,
+    segment_of,
+)
 from pillion_sidecar.stores.copies import Copy, Epoch, FencedError, Piece, StoreError
 from pillion_sidecar.stores.messages import (
     MAXIMUM_READ,
@@ -14,6 +20,7 @@ from pillion_sidecar.stores.messages import (
     decode_identities,
 )
 from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Transport, Unanswered
+from pillion_sidecar.stores.store import UnknownError
 from pillion_sidecar.stores.tail import whole_records
 
 #: Seconds before a store is asked again at most: a start waits for it.
@@ -26,6 +33,14 @@ class Waiting(Protocol):
         answer."""
 
 
+class LostError(Exception):
+    """No store has a part of the log sound."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(piece.position)
+        self.piece = piece
+
+
 class _UnsoundError(StoreError):
     """A store has not what it says, or not sound."""
 
@@ -36,49 +51,59 @@ class Fetcher:
     def __init__(
         self,
         answers: Mapping[str, Copy],
+        stores: Sequence[str],
         *,
         session: str,
         transport: Transport,
         timers: Timers,
         waiting: Waiting,
     ) -> None:
+        """``stores``: all that the journal has."""
         self._copies = answers
+        self._unheard = [name for name in stores if name not in answers]
         self.session = session
         self._transport, self._timers, self._waiting = transport, timers, waiting
         self._turn = 0
 
     async def fetch(self, piece: Piece) -> bytes:
-        """Return whole records from the beginning of a piece."""
+        """Return whole records from the beginning of a piece. Raises LostError."""
         if not piece.size:
             return b""
-        found = await self._fetch(piece, gives_up=False)
-        assert found is not None
+        found = await self._fetch(piece, waits=True)
+        if found is None:
+            raise LostError(piece)
         return found
 
     async def fetch_sound(self, piece: Piece) -> bytes | None:
-        """Return whole records from the beginning of a piece; None if no store has them sound."""
-        return await self._fetch(piece, gives_up=True)
+        """Return whole records from the beginning of a piece; None if no store that answers has
+        them sound."""
+        return await self._fetch(piece, waits=False)
 
-    async def _fetch(self, piece: Piece, *, gives_up: bool) -> bytes | None:
+    async def _fetch(self, piece: Piece, *, waits: bool) -> bytes | None:
         # Whatever its label: a segment has one writer, and number and time tell which.
-        sources = [name for name, copy in self._copies.items() if _has(copy, piece)]
-        problems: dict[str, str] = {}
-        failures = 0
-        while sources:
-            source = sources[self._turn % len(sources)]
-            self._turn += 1
-            found = await self._read(source, piece)
-            if isinstance(found, bytes):
-                return found
-            if gives_up and isinstance(found, StoreError):
-                sources.remove(source)
-                continue
-            problems[source] = problem_of(found)
-            if problems.keys() >= set(sources):
-                failures += 1
-                self._waiting(sources, problems)
-                await _sleep(self._timers, wait_of(found, failures))
+        heard = [name for name, copy in self._copies.items() if _has(copy, piece)]
+        for sources in (heard, list(self._unheard)):
+            problems: dict[str, str] = {}
+            failures = 0
+            while sources:
+                source = sources[self._turn % len(sources)]
+                self._turn += 1
+                found = await self._read(source, piece)
+                if isinstance(found, bytes):
+                    return found
+                if _is_final(found) or (not waits and self._gives_up(source, found)):
+                    sources.remove(source)
+                else:
+                    problems[source] = problem_of(found)
+                if sources and problems.keys() >= set(sources):
+                    failures += 1
+                    self._waiting(sources, problems)
+                    await _sleep(self._timers, wait_of(found, failures))
         return None
+
+    def _gives_up(self, source: str, answer: Answer) -> bool:
+        """Whether a start that can go on does not wait for a store."""
+        return source not in self._copies or isinstance(answer, StoreError)
 
     async def identities(
         self,
@@ -147,6 +172,14 @@ class Fetcher:
 
     async def _read(self, source: str, piece: Piece) -> Answer:
         """A record may be longer than what a store returns at once."""
+        number, offset = segment_of(piece.position)
+        if offset and source not in self._copies:
+            header = ReadRequest(position=position_of(number, 0), size=HEADER_SIZE)
+            answer = await _ask(self._transport, source, header)
+            if not isinstance(answer, bytes):
+                return answer
+            if not self._is_of(piece, answer):
+                return _UnsoundError(f"it has another segment {number:x}")
         data = b""
         while len(data) < piece.size:
             request = ReadRequest(
@@ -160,14 +193,20 @@ class Fetcher:
                 return _UnsoundError(f"its copy ends at {piece.position + len(data):x}")
             data += answer
             end = whole_records(piece.position, data, len(data))
-            if end and self._begins(piece, data):
+            if end and (offset or self._is_of(piece, data)):
                 return data[:end]
         return _UnsoundError(f"its copy is damaged at {piece.position:x}")
 
-    def _begins(self, piece: Piece, data: bytes) -> bool:
-        number, offset = segment_of(piece.position)
-        expected = Header(number, bytes.fromhex(self.session), piece.created)
-        return bool(offset) or read_header(data) == expected
+    def _is_of(self, piece: Piece, data: bytes) -> bool:
+        """Whether bytes begin the segment of a piece."""
+        number, _ = segment_of(piece.position)
+        header = Header(number, bytes.fromhex(self.session), piece.created)
+        return read_header(data) == header
+
+
+def _is_final(answer: Answer) -> bool:
+    """Whether a store will not have what it was asked for."""
+    return isinstance(answer, _UnsoundError | UnknownError)
 
 
 def _has(copy: Copy, piece: Piece) -> bool:

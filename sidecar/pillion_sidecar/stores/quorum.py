@@ -169,16 +169,26 @@ def completed(copies: Mapping[str, Copy]) -> dict[str, Copy]:
     }
 
 
+def preceding(copy: Copy, others: Iterable[Copy], first: int) -> tuple[Extent, ...]:
+    """Return the segments from ``first`` on that others of its log have before the copy's."""
+    if not copy.extents:
+        return ()
+    begin = copy.extents[0]
+    same = [other for other in others if _is_same_log(copy, other, begin)]
+    return _most(_between(other.extents, first, begin.number) for other in same)
+
+
 def _completed(copy: Copy, others: Sequence[Copy]) -> Iterator[Extent]:
+    if not copy.through:
+        # Nothing was removed before it.
+        yield from preceding(copy, others, 0)
     for one, following in pairwise(copy.extents):
         same = [other for other in others if _is_same_log(copy, other, following)]
         sizes = [found.size for other in same for found in other.extents if found[:2] == one[:2]]
         yield one._replace(size=max([one.size, *sizes]))
         if following.number > one.number + 1:
-            yield from max(
-                (_between(other.extents, one.number, following.number) for other in same),
-                key=lambda found: (len(found), sum(extent.size for extent in found)),
-                default=(),
+            yield from _most(
+                _between(other.extents, one.number + 1, following.number) for other in same
             )
     yield from copy.extents[-1:]
 
@@ -191,7 +201,11 @@ def _is_same_log(copy: Copy, other: Copy, extent: Extent) -> bool:
 
 
 def _between(extents: Sequence[Extent], first: int, last: int) -> tuple[Extent, ...]:
-    return tuple(one for one in extents if first < one.number < last)
+    return tuple(one for one in extents if first <= one.number < last)
+
+
+def _most(found: Iterable[tuple[Extent, ...]]) -> tuple[Extent, ...]:
+    return max(found, key=lambda one: (len(one), sum(extent.size for extent in one)), default=())
 
 
 def _unmet(membership: Membership, answered: Collection[str]) -> list[StoreGroup]:

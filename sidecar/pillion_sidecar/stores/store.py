@@ -10,10 +10,9 @@ before that, and the writer sends the rest again.
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Protocol
@@ -48,7 +47,7 @@ from pillion_sidecar.stores.copies import (
     StoreError,
     end_of,
 )
-from pillion_sidecar.stores.extents import load_extents, read_whole
+from pillion_sidecar.stores.extents import load_extents, read_whole, split_runs
 
 EPOCHS_NAME = "epochs.json"
 #: The id of a journal, in hexadecimal.
@@ -327,18 +326,33 @@ class StoredCopy:
         self.lacks_end = True
         self._note(self._usable())
 
+    def drop_run(self) -> None:
+        """Forget a further run of segments, which cannot be whole any more."""
+        changed = replace(self._usable(), renewed=None)
+        self._shorten(changed)
+        self._note(changed)
+
     def rest(self) -> Copy:
         """Segments before the copy were removed without a note: it is whole only at its end."""
         copy = self._usable()
         return self._note(replace(copy, through=max(copy.through, copy.end)))
 
     def cut(self, epoch: Epoch, position: int) -> Copy:
-        changed = copies.cut(self._usable(), epoch, position)
+        changed = self._sound(copies.cut(self._usable(), epoch, position))
         self._shorten(changed)
         self._clean()
         for number in [one for one in self.identities if one > changed.identities]:
             self._remove_identities(number)
         return self._note(changed)
+
+    def _sound(self, changed: Copy) -> Copy:
+        """Return a copy that was cut, up to where it is sound: the rest of the log follows whole
+        records, and a segment that was not the last may have been damaged."""
+        if changed.extents == self._copy.extents or not changed.extents:
+            return changed
+        last = changed.extents[-1]
+        size = _sound_end(read_whole(self._files, segment_name(last.number), last.size))
+        return replace(changed, extents=(*changed.extents[:-1], last._replace(size=size)))
 
     def keep(self, epoch: Epoch, number: int, data: bytes, *, first: int) -> Copy:
         changed = copies.keep(self._usable(), epoch, number)
@@ -520,7 +534,7 @@ def _load(files: Files, session: str, epochs: _Epochs, *, is_own: bool) -> Copy:
     extents, is_damaged = load_extents(files, session, begins=begins, is_own=is_own)
     if extents:
         extents.append(_load_last(files, extents.pop()))
-    runs = _split(extents, epochs.runs)
+    runs = split_runs(extents, epochs.runs)
     renewed = None
     if runs and end_of(runs[-1].extents) < runs[-1].through:
         if epochs.is_renewing:
@@ -537,17 +551,6 @@ def _load(files: Files, session: str, epochs: _Epochs, *, is_own: bool) -> Copy:
         renewed=renewed,
         replaced=tuple(runs),
     )
-
-
-def _split(extents: Sequence[Extent], noted: Sequence[tuple[int, int]]) -> list[Run]:
-    """Return the runs of which there is anything."""
-    begins = [0, *(first for first, _ in noted[1:]), MAXIMUM_NUMBER]
-    throughs = [through for _, through in noted] or [0]
-    runs = [
-        Run(tuple(one for one in extents if begin <= one.number < end), through)
-        for (begin, end), through in zip(pairwise(begins), throughs, strict=True)
-    ]
-    return [run for run in runs if run.extents]
 
 
 def _load_last(files: Files, extent: Extent) -> Extent:

@@ -1,6 +1,7 @@
 """Partial damage of one place does not become that of all: what a folder or a store has lost in the
 middle is taken from those that have it."""
 
+import asyncio
 import logging
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ from random import Random
 
 import pytest
 
-from pillion_sidecar.journal.marks import MARKS_NAME
+from pillion_sidecar.journal.marks import MARKS_NAME, MarksFile
 from pillion_sidecar.journal.ports import NoIdentities
 from pillion_sidecar.journal.records import Kind, seal
 from pillion_sidecar.journal.recovery import Recovery, recover
@@ -17,9 +18,10 @@ from pillion_sidecar.journal.segments import HEADER_SIZE, Header, encode_header,
 from pillion_sidecar.stores.claiming import Claimed
 from pillion_sidecar.stores.copies import NO_EPOCH, Copy, Epoch, Extent
 from pillion_sidecar.stores.quorum import completed
+from pillion_sidecar.stores.shipping import RETRY_SECONDS
 from pillion_sidecar.stores.store import EPOCHS_NAME, Store, StoredCopy
 from pillion_sidecar.testing import FakeTime
-from support.claims import LIMITS, World, begun_with, files_of, log_of, stores_of
+from support.claims import LIMITS, World, begun_with, files_of, log_of, since, stores_of
 from support.crashing_files import Disk, RecordingFiles
 from support.stores import FIRST, NAMES, SESSION, RecordingFolders, ShippedLog
 
@@ -66,6 +68,10 @@ def upto(log: ShippedLog, last: int) -> ShippedLog:
     return ShippedLog(segments={one: log.segments[one] for one in log.segments if one <= last})
 
 
+def copied(log: ShippedLog) -> ShippedLog:
+    return ShippedLog(segments=dict(log.segments))
+
+
 def repaired(world: World, claimed: Claimed) -> Recovery:
     return recover(
         world.files,
@@ -109,7 +115,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("how", [one for one in DAMAGED if one != "first header"])
+@pytest.mark.parametrize("how", DAMAGED)
 @pytest.mark.parametrize("lag", [0, 1])
 async def test_what_a_folder_has_lost_is_taken_from_the_stores(how: str, lag: int) -> None:
     world = World(RecordingFiles(DAMAGED[how]))
@@ -180,10 +186,12 @@ async def test_a_crash_while_a_folder_is_mended_costs_nothing(how: str, is_power
 async def test_damage_that_a_store_has_as_well_is_read_from_another() -> None:
     world = World(RecordingFiles(DAMAGED["record"]))
     world.has_shipped(LOG, *NAMES)
+    # The third is not needed for the claim.
     damage(world, "a", DAMAGED["record"])
-    world.stores.away = {"c"}
+    damage(world, "b", DAMAGED["record"])
     claimed = await world.claim()
     assert claimed.mended
+    assert "c" not in claimed.answers
     assert world.content() == files_of(LOG)
     # Where all have it, the start goes on, and its repair tells of it.
     world = World(RecordingFiles(DAMAGED["record"]))
@@ -193,6 +201,75 @@ async def test_damage_that_a_store_has_as_well_is_read_from_another() -> None:
     claimed = await world.claim()
     assert not claimed.mended
     assert [one.kind for one in repaired(world, claimed).findings] == [FindingKind.DAMAGED]
+
+
+@pytest.mark.parametrize("has_folder", [False, True])
+async def test_a_latest_copy_that_is_damaged_is_gone_on_from_up_to_there(has_folder: bool) -> None:
+    """The others have all that is stable."""
+    behind = upto(LOG, 2)
+    world = World(RecordingFiles(labelled(behind) if has_folder else {}))
+    world.has_shipped(LOG, "a")
+    world.has_shipped(behind, "b", "c")
+    damage(world, "a", spoilt(labelled(LOG), segment_name(3), HEADER_SIZE + 1))
+    claimed = await world.claim()
+    assert claimed.lacked
+    assert [one.file for one in claimed.findings] == [segment_name(3)]
+    assert world.content() == files_of(behind)
+    # One that is away may have it, and is waited for.
+    world = World()
+    world.has_shipped(LOG, "a", "c")
+    world.has_shipped(behind, "b")
+    damage(world, "a", spoilt(labelled(LOG), segment_name(3), HEADER_SIZE + 1))
+    world.stores.away = {"c"}
+    claiming = asyncio.create_task(world.claim())
+    await world.until(lambda: "c" in world.waits[-1][0])
+    world.stores.away = set()
+    world.time.advance(RETRY_SECONDS)
+    claimed = await claiming
+    assert not claimed.findings
+    assert world.content() == files_of(LOG)
+
+
+async def test_another_log_of_a_store_that_was_not_claimed_is_not_read() -> None:
+    world = World(RecordingFiles(DAMAGED["record"]))
+    world.has_shipped(LOG, "a", "b")
+    world.has_shipped(log_of(10, 20, 30, 40, created=2.0), "c")
+    damage(world, "a", DAMAGED["record"])
+    damage(world, "b", DAMAGED["record"])
+    claimed = await world.claim()
+    assert not claimed.mended
+    assert world.content()[MIDDLE] == DAMAGED["record"][MIDDLE]
+
+
+@pytest.mark.parametrize("has_marks", [False, True])
+async def test_the_oldest_segment_is_taken_from_the_stores(has_marks: bool) -> None:
+    image = DAMAGED["first header"]
+    if has_marks:
+        marks = RecordingFiles()
+        file = MarksFile(marks, journal_id=bytes.fromhex(SESSION), oldest=1)
+        file.begun(4)
+        file.close()
+        image = {**without(image, segment_name(1)), **marks.image()}
+    world = World(RecordingFiles(image))
+    world.has_shipped(LOG, *NAMES)
+    claimed = await world.claim()
+    assert (claimed.source, claimed.lacked) == (None, False)
+    assert world.content() == files_of(LOG)
+    # What the journal has removed itself does not come back.
+    rest = since(copied(LOG), 3)
+    world = World(RecordingFiles(labelled(rest)))
+    world.has_shipped(LOG, *NAMES)
+    claimed = await world.claim()
+    assert world.content() == files_of(rest)
+
+
+async def test_a_store_that_is_torn_in_the_middle_is_sent_the_rest() -> None:
+    world = World(RecordingFiles(labelled(LOG)))
+    world.has_shipped(LOG, *NAMES)
+    damage(world, "b", DAMAGED["torn"])
+    claimed = await world.claim()
+    ship(world, claimed)
+    assert content_of(world, "b") == files_of(LOG)
 
 
 def damage(world: World, store: str, image: dict[str, bytes]) -> None:
