@@ -18,6 +18,8 @@ from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.gateway import relay_target
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
+from pillion_sidecar.journal.recovery import log_findings
+from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError, end_of
 from pillion_sidecar.stores.lease import Lease
@@ -380,7 +382,7 @@ class JournalStores:
         claimed, self._claimed = self._claimed, None
         self._epoch = claimed.epoch
         # As it is after its repair.
-        stored = await asyncio.to_thread(StoredCopy, self._session, files)
+        stored = await asyncio.to_thread(StoredCopy, self._session, files, is_own=True)
         log = stored.copy.extents
         # That of a segment which is still there has the same.
         removed = sorted(stored.identities.keys() - {extent.number for extent in log})
@@ -614,3 +616,21 @@ def _tell_claim(session: str, claimed: Claimed, membership: Membership) -> None:
             "restored": claimed.lacked,
         },
     )
+    for hole in claimed.mended:
+        logger.warning(
+            "a part of the journal was damaged or missing, and was taken from its stores",
+            extra={
+                "event": "journal-mended",
+                "file": segment_name(hole.number),
+                "begin": hole.begin,
+                "end": hole.end,
+            },
+        )
+    log_findings(claimed.findings)
+    if claimed.cut:
+        logger.warning(
+            "%d bytes were cut from the journal's folder: another deliverer went on from before"
+            " them, at stores that did not have them",
+            claimed.cut,
+            extra={"event": "journal-cut", "session": session, "bytes": claimed.cut},
+        )

@@ -12,6 +12,22 @@ STORE_EVENTS: tuple[Event, ...] = (
         ("session", "epoch", "stores", "announced", "restored"),
     ),
     Event(
+        "journal-mended",
+        "WARNING",
+        "A part of the journal's folder was damaged or missing, and a start took it from a store "
+        "of the journal. Nothing of it is lost; check the disk, unless a crash has cut off the "
+        "last write.",
+        ("file", "begin", "end"),
+    ),
+    Event(
+        "journal-cut",
+        "WARNING",
+        "A start cut bytes from the journal's folder: another deliverer has gone on with the "
+        "session from before them, since the stores that it asked did not have them. They were "
+        "not stable.",
+        ("session", "bytes"),
+    ),
+    Event(
         "session-released",
         "INFO",
         "A run has ended with nothing pending, and has had the stores of its journal forget its "
