@@ -153,12 +153,19 @@ def check_stores(stores: StoresStatus) -> Finding:
         f" {stores.flight_size_bytes / 1e6:,.1f} MB may be"
     )
     do = "see to these gateways: docs/runbook.md#pillionstoremissed"
+    if stores.lease_seconds == 0:
+        told = _told([one for one in members if not one.is_up])
+        text = f"nothing is delivered, since too few stores answer (fencing Lease): {told}; {text}"
+        return problem("stores", text, do)
     if missed := [one for one in members if one.is_missed]:
         return problem("stores", f"nothing becomes stable without {_told(missed)}; {text}", do)
     if down := [one for one in members if not one.is_up]:
         return warning("stores", f"enough are up, but not {_told(down)}; {text}", do)
     if stores.unstable_bytes >= FLIGHT_FULL * stores.flight_size_bytes:
         return warning("stores", text, "see docs/runbook.md#pillionstoreflightfull")
+    if stores.is_changed:
+        do = "start the deliverer again; the log tells of stores that it would miss"
+        return warning("stores", f"the service names others since the start; {text}", do)
     lacking = [
         f"{one.name} lacks {one.behind_bytes:,} bytes" for one in members if one.behind_bytes
     ]

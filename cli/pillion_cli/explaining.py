@@ -225,7 +225,8 @@ def _outcome_row(one: OutcomeLine, known: Known, output: Output) -> Row:
     cause = f"cause {one.cause}" if one.cause else ""
     other = f"dead letter to {one.dead_letter}" if one.dead_letter else ""
     again = f"repeats outcome {one.redrives}" if one.redrives else ""
-    details = (why, cause, answer, other, again, f"for {one.subscription}")
+    forced = "before enough stores had it" if one.forced else ""
+    details = (why, forced, cause, answer, other, again, f"for {one.subscription}")
     return Row(
         [
             Cell(one.destination),

@@ -58,6 +58,8 @@ class Summary:
     refusals: list[Refusal] = field(default_factory=list)
     #: With ``--ack durable``: not known to be on disk.
     not_durable: int = 0
+    #: With ``--ack stable``: not known to be in enough stores.
+    not_stable: int = 0
     #: With ``--ack delivered``.
     delivered: int = 0
     #: Accepted for no listener, by reason.
@@ -92,7 +94,7 @@ class Summary:
         taken = self.accepted + self.duplicate
         if self.failure is not None or self.refused:
             return Exit.PARTLY if taken else Exit.FAILED
-        if self.forgotten or self.not_durable or self.pending:
+        if self.forgotten or self.not_durable or self.not_stable or self.pending:
             return Exit.PARTLY
         if self.discarded.total() or not _arrived(self.flush):
             return Exit.PARTLY
@@ -273,6 +275,8 @@ class Publisher:
         summary.discarded["without detail"] += told.discarded_beyond or 0
         if told.durable is False:
             summary.not_durable += told.accepted + told.duplicate
+        if told.stable is False:
+            summary.not_stable += told.accepted + told.duplicate
         unread = told.unread_from if isinstance(told.unread_from, int) else len(batch.items)
         left, wrong = [], []
         for line in told.refused:
@@ -357,6 +361,8 @@ def _counts(summary: Summary) -> Iterator[str]:
     yield f"{summary.refused:,} refused"
     if summary.not_durable:
         yield f"{summary.not_durable:,} not known to be on disk"
+    if summary.not_stable:
+        yield f"{summary.not_stable:,} not known to be in enough stores"
     if summary.delivered or summary.pending or summary.discarded.total():
         yield f"{summary.delivered:,} delivered"
         yield f"{summary.pending:,} pending"
@@ -387,6 +393,7 @@ def summary_document(summary: Summary) -> dict[str, object]:
             {"line": refusal.number, "reason": refusal.reason} for refusal in summary.refusals
         ],
         "notDurable": summary.not_durable,
+        "notStable": summary.not_stable,
         "delivered": summary.delivered,
         **{reason: summary.unreached[reason] for reason in UNREACHED},
         "pending": summary.pending,

@@ -23,12 +23,13 @@ from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
 from pillion_sidecar.journal.files import SystemFiles
 from pillion_sidecar.journal_runtime import ADOPTING_NAME, groups_as_before
 from pillion_sidecar.reliability.message_groups import Groups
-from pillion_sidecar.stores.claiming import claim_folder, find, sleep
+from pillion_sidecar.stores.claiming import claim_folder
 from pillion_sidecar.stores.copies import Copy, Epoch
+from pillion_sidecar.stores.fetching import find, sleep
 from pillion_sidecar.stores.messages import Request
+from pillion_sidecar.stores.ports import Answer, Unanswered
 from pillion_sidecar.stores.quorum import is_enough, missing
 from pillion_sidecar.stores.releasing import release
-from pillion_sidecar.stores.shipping import Answer, Unanswered
 from pillion_sidecar.stores.store import UnknownError
 from pillion_sidecar.wire.adoptions import ADOPTER, AdoptionStatus, OrderError
 
@@ -217,6 +218,9 @@ class Attempts:
             waiting=partial(self._wait, adoption),
             admit=partial(self._admit, adoption),
         )
+        if lease := adoption.order.stores.lease_seconds:
+            adoption.problem = f"it waits {lease:g} s for the end of the deliverer's lease"
+            await sleep(self._gateway.timers, lease)
         return claimed.epoch
 
     async def _admit(self, adoption: Adoption, copy: Copy) -> None:

@@ -62,6 +62,7 @@ class HistoryRuntime:
             timers=timers,
             barrier=lambda done: delivery.barrier(done),
             journal=lambda: folder.keeps,
+            stable=lambda: folder.stable,
         )
 
     async def hand_over(self, gateway: str, *, handlers: HandlerRegistry, until: float) -> None:

@@ -14,7 +14,7 @@ from pillion_sidecar.config.schema.service import Acknowledgement, Durability, I
 from pillion_sidecar.delivery import events
 from pillion_sidecar.fields import amount
 from pillion_sidecar.history.files import HistoryFiles
-from pillion_sidecar.history.outcome import Outcome
+from pillion_sidecar.history.outcome import Outcome, lacked_note
 from pillion_sidecar.history.pending import pending_in
 from pillion_sidecar.history.recorder import History
 from pillion_sidecar.journal.files import FolderLock, SystemFiles, open_folder, path_error
@@ -217,6 +217,7 @@ class JournalFolder:
             session_name=self._session_name,
             pod_uid=self._pod_uid,
             connect=connect,
+            clock=self._clock,
             timers=self._timers,
             waiting=self._waiting,
         )
@@ -327,6 +328,10 @@ class JournalFolder:
     def begun(self, metrics: "Metrics") -> None:
         """The journal is attached: let the metrics read from what is open."""
         if self._stores is not None:
+            if self._stores.lacked:
+                # Before the folder's own note of it goes.
+                self._history.add(lacked_note(at=self._clock.time()))
+                self._history.commit()
             self._stores.begun()
         metrics.watch(journal=self._journal, stores=self.stores, written_stores=self.written_stores)
 
@@ -334,6 +339,8 @@ class JournalFolder:
         """Warn of a revision that asks for another durability or other copies than at the start."""
         if self._copies is not None:
             self._copies.warn_of_change(service)
+        if self._stores is not None:
+            self._stores.warn_of_change(service.stores)
         wanted = assumed_durability(service, has_journal=self._folder is not None)
         if wanted is not self.durability:
             logger.warning(

@@ -11,19 +11,25 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, WithoutQuorum
+from pillion_sidecar.config.schema.stores import Fencing, StoreMember, StoresPolicy, WithoutQuorum
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.gateway import relay_target
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
+from pillion_sidecar.journal.recovery import log_findings
+from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
-from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError
-from pillion_sidecar.stores.quorum import Membership, StoreGroup
+from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError, end_of
+from pillion_sidecar.stores.lease import Lease
+from pillion_sidecar.stores.members import NO_ANSWER, MemberStatus
+from pillion_sidecar.stores.ports import Transport
+from pillion_sidecar.stores.quorum import Membership, StoreGroup, consensus_position, is_enough
 from pillion_sidecar.stores.reading import FolderReader
 from pillion_sidecar.stores.releasing import release
-from pillion_sidecar.stores.shipping import NO_ANSWER, MemberStatus, Shipper, Transport
+from pillion_sidecar.stores.shipping import Shipper
+from pillion_sidecar.stores.stability import ForcedBy, Stability
 from pillion_sidecar.stores.store import EPOCHS_NAME, StoredCopy, note_whole
 from pillion_sidecar.supervision import PartFailed
 
@@ -64,6 +70,7 @@ def membership_of(policy: StoresPolicy) -> Membership:
         ),
         within=policy.within,
         between=policy.between,
+        consensus=policy.consensus,
     )
 
 
@@ -177,6 +184,44 @@ class StallNotice:
             self._timer.cancel()
 
 
+class ResponseNotices:
+    """Tells once that a store does not respond, and once that it does again."""
+
+    def __init__(self, *, timers: Timers) -> None:
+        self._timers = timers
+        self._waiting: dict[str, Timer] = {}
+        self._told: set[str] = set()
+
+    def change(self, store: str, problem: str | None) -> None:
+        """``problem``: None once it takes the journal again."""
+        if problem is not None:
+            tell = partial(self._tell, store, problem)
+            self._waiting[store] = self._timers.call_later(STALL_SECONDS, tell)
+        elif (timer := self._waiting.pop(store, None)) is not None:
+            timer.cancel()
+        elif store in self._told:
+            self._told.remove(store)
+            logger.info(
+                "store %s takes the journal again",
+                store,
+                extra={"event": "store-responsive", "store": store},
+            )
+
+    def _tell(self, store: str, problem: str) -> None:
+        del self._waiting[store]
+        self._told.add(store)
+        logger.warning(
+            "store %s does not take the journal: %s",
+            store,
+            problem,
+            extra={"event": "store-unresponsive", "store": store},
+        )
+
+    def close(self) -> None:
+        for timer in self._waiting.values():
+            timer.cancel()
+
+
 class JournalStores:
     """Claims the journal, ships it, and tells what is stable."""
 
@@ -188,6 +233,7 @@ class JournalStores:
         session_name: str | None,
         pod_uid: str | None,
         connect: Connect,
+        clock: Clock,
         timers: Timers,
         waiting: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -199,17 +245,23 @@ class JournalStores:
         self._service, self._session_name = service, session_name
         self._pod_uid = pod_uid
         self._connect = connect
-        self._timers = timers
+        self._clock, self._timers = clock, timers
         self._waiting = waiting
+        #: Whether the service wants other stores since, at the next start.
+        self.is_changed = False
         self._transport: ClosableTransport | None = None
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
+        self._stability: Stability | None = None
+        #: The right to deliver; None: there is no need for one.
+        self.lease: Lease | None = None
         #: Set if the folder lacked something.
         self._note_whole: Callable[[], None] | None = None
         self._claimed: Claimed | None = None
         #: The stores that the start waits for, and the problems of all.
         self._awaited: tuple[Sequence[str], Mapping[str, str]] = self._membership.stores, {}
         self._stall = StallNotice(timers=timers)
+        self._responses = ResponseNotices(timers=timers)
         self._epoch = NO_EPOCH
         self._session = ""
 
@@ -239,8 +291,27 @@ class JournalStores:
             raise JournalError(f"journal folder {str(folder)!r}: {error}") from error
         except OSError as error:
             raise path_error(str(folder), error) from error
-        _tell_claim(session, claimed)
+        _tell_claim(session, claimed, self._membership)
+        self._tell_lacking(session, claimed)
         return bytes.fromhex(session), claimed.lacked
+
+    def _tell_lacking(self, session: str, claimed: Claimed) -> None:
+        """Warn if what was stable may be at none of the stores that have answered."""
+        having = [
+            one for one, copy in claimed.answers.items() if copy.extents or copy.written != NO_EPOCH
+        ]
+        if claimed.source is None or is_enough(self._membership, having):
+            return
+        lacking = sorted(claimed.answers.keys() - having)
+        logger.warning(
+            "session %s of the journal goes on from the copy of %s, and %s had none: if stores was"
+            " changed, or these have lost their disks, what was stable may be missing; stop the"
+            " deliverer, and start it with the stores that had its journal, if there are any",
+            session,
+            claimed.source,
+            ", ".join(lacking),
+            extra={"event": "stores-lack-copy", "session": session, "stores": lacking},
+        )
 
     @property
     def _adoptable_uid(self) -> str | None:
@@ -278,6 +349,32 @@ class JournalStores:
             " by itself once they answer, so see to them and publish again"
         )
 
+    def warn_of_change(self, policy: StoresPolicy | None) -> None:
+        """Warn of a revision that wants other stores than the start."""
+        if policy is not None and (
+            membership_of(policy) == self._membership
+            and policy.without_quorum is self._policy.without_quorum
+            and policy.flight_size == self._policy.flight_size
+        ):
+            self.is_changed = False
+            return
+        self.is_changed = True
+        logger.warning(
+            "stores stays as it was at the start; start the deliverer again to change it%s",
+            "" if policy is None else self._overlap_hint(membership_of(policy)),
+            extra={"event": "configuration-warning"},
+        )
+
+    def _overlap_hint(self, wanted: Membership) -> str:
+        kept = [one for one in wanted.stores if one in self._membership.stores]
+        if is_enough(self._membership, kept):
+            return ""
+        return (
+            f", and only then, with its folder: of the stores that have its journal, {len(kept)}"
+            " would be left, and these alone may lack what is stable. Without the folder, change"
+            " stores in steps that leave more than half of each group"
+        )
+
     async def follow(self, journal: "DiskJournal", files: Files, *, worker: Worker) -> None:
         """Ship the journal from now on; before ``attach``. ``worker``: the one that reads."""
         assert self._claimed is not None
@@ -285,7 +382,7 @@ class JournalStores:
         claimed, self._claimed = self._claimed, None
         self._epoch = claimed.epoch
         # As it is after its repair.
-        stored = await asyncio.to_thread(StoredCopy, self._session, files)
+        stored = await asyncio.to_thread(StoredCopy, self._session, files, is_own=True)
         log = stored.copy.extents
         # That of a segment which is still there has the same.
         removed = sorted(stored.identities.keys() - {extent.number for extent in log})
@@ -294,6 +391,24 @@ class JournalStores:
         if claimed.lacked:
             work = partial(note_whole, files, self._session)
             self._note_whole = partial(worker.submit, work, _do_nothing, _tell_unnoted)
+        self._stability = Stability(
+            clock=self._clock,
+            timers=self._timers,
+            lifetime=self._policy.stability_lifetime,
+            flight_size=self._policy.flight_size,
+            continues=continues,
+            base=end_of(log),
+            last_id=journal.last_id,
+            released=partial(_call_soon, journal.reconsider),
+        )
+        if self._policy.fencing is Fencing.LEASE:
+            self.lease = Lease(
+                self._membership,
+                seconds=self._policy.lease,
+                delay=0.0 if claimed.is_ours else self._policy.lease,
+                clock=self._clock,
+                timers=self._timers,
+            )
         self._shipper = Shipper(
             epoch=claimed.epoch,
             membership=self._membership,
@@ -306,8 +421,11 @@ class JournalStores:
             fenced=self._fenced,
             flight_size=None if continues else self._policy.flight_size,
             stalls=self._change_stall,
+            stability=self._stability,
+            responds=self._responses.change,
+            lease=self.lease,
         )
-        journal.follow(self._shipper)
+        journal.follow(self._shipper, lease=self.lease)
         self._shipper.start()
 
     def begun(self) -> None:
@@ -318,6 +436,11 @@ class JournalStores:
             # The header of a segment alone has no barrier.
             self._journal.commit()
             self._journal.barrier(note)
+
+    @property
+    def lacked(self) -> bool:
+        """Whether the folder lacked something of what was before this run; until ``begun``."""
+        return self._note_whole is not None
 
     def stable(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that the journal has taken is in enough stores."""
@@ -335,6 +458,40 @@ class JournalStores:
     def unstable(self) -> int:
         """Bytes of the journal that are in too few stores."""
         return 0 if self._shipper is None else self._shipper.unstable
+
+    @property
+    def unannounced(self) -> int:
+        """Bytes of the journal behind the position that is announced for its stores."""
+        return 0 if self._shipper is None else self._shipper.unannounced
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """Seconds for which deliveries may begin; None without a lease."""
+        return None if self.lease is None else self.lease.left
+
+    @property
+    def consensus(self) -> str:
+        return self._membership.consensus.value
+
+    @property
+    def unstable_seconds(self) -> float:
+        """Since the oldest write that is in too few stores; 0 if all is in enough."""
+        return 0.0 if self._stability is None else self._stability.age
+
+    @property
+    def forced_discards(self) -> Mapping[str, int]:
+        """Discards of indications that were in too few stores, by reason."""
+        return {} if self._stability is None else self._stability.discards
+
+    @property
+    def forced_segments(self) -> Mapping[ForcedBy, int]:
+        """Segments that were removed while they were in too few stores, by cause."""
+        return {} if self._stability is None else self._stability.segments
+
+    @property
+    def unprotected(self) -> int:
+        """Indications that were accepted while more than ``flight_size`` was in too few stores."""
+        return 0 if self._stability is None else self._stability.unprotected
 
     @property
     def stalled(self) -> Mapping[str, str]:
@@ -405,6 +562,11 @@ class JournalStores:
     def close(self) -> None:
         """Ship nothing more. Idempotent."""
         self._stall.close()
+        self._responses.close()
+        if self.lease is not None:
+            self.lease.close()
+        if self._stability is not None:
+            self._stability.close()
         if self._shipper is not None:
             self._shipper.close()
         if self._transport is not None:
@@ -413,6 +575,11 @@ class JournalStores:
 
 def _reasons(missed: Iterable[str], problems: Mapping[str, str]) -> str:
     return "; ".join(f"{name} ({problems.get(name, NO_ANSWER)})" for name in missed)
+
+
+def _call_soon(call: Callable[[], None]) -> None:
+    # It may be within a call of what is called.
+    asyncio.get_running_loop().call_soon(call)
 
 
 def _do_nothing(_: None) -> None:
@@ -435,7 +602,8 @@ def _fail(session: str, error: FencedError) -> NoReturn:
     ) from error
 
 
-def _tell_claim(session: str, claimed: Claimed) -> None:
+def _tell_claim(session: str, claimed: Claimed, membership: Membership) -> None:
+    ends = {name: copy.end for name, copy in claimed.answers.items()}
     logger.info(
         "the stores of the journal were claimed; the latest copy is that of %s",
         claimed.source or "the journal's own folder",
@@ -444,6 +612,25 @@ def _tell_claim(session: str, claimed: Claimed) -> None:
             "session": session,
             "epoch": claimed.epoch.number,
             "stores": sorted(claimed.answers),
+            "announced": f"{consensus_position(membership, ends):x}",
             "restored": claimed.lacked,
         },
     )
+    for hole in claimed.mended:
+        logger.warning(
+            "a part of the journal was damaged or missing, and was taken from its stores",
+            extra={
+                "event": "journal-mended",
+                "file": segment_name(hole.number),
+                "begin": hole.begin,
+                "end": hole.end,
+            },
+        )
+    log_findings(claimed.findings)
+    if claimed.cut:
+        logger.warning(
+            "%d bytes were cut from the journal's folder: another deliverer went on from before"
+            " them, at stores that did not have them",
+            claimed.cut,
+            extra={"event": "journal-cut", "session": session, "bytes": claimed.cut},
+        )

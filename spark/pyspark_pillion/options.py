@@ -32,6 +32,9 @@ _TABLE = (
     " TEMPORARY VIEW … USING pillion OPTIONS (source …)"
 )
 
+#: Levels for the end of a task alone, and what it waits for.
+_AWAITED = {"stable": "stores", "delivered": "delivery"}
+
 #: DSP0004: letters, digits and underscores, not beginning with a digit.
 _CLASS_NAME = re.compile(r"[^\W\d]\w*")
 
@@ -78,23 +81,12 @@ def _choice(*choices: str) -> Callable[[str], str]:
 
 
 def _ack(text: str) -> str:
-    if text.strip().lower() == "delivered":
+    if (level := text.strip().lower()) in _AWAITED:
         raise ValueError(
-            "is 'delivered': choose accepted or durable; that a task waits for delivery is said by"
-            " flushLevel"
+            f"is {text!r}: choose accepted or durable; that a task waits for {_AWAITED[level]} is"
+            " said by flushLevel"
         )
-    return _level("accepted", "durable")(text)
-
-
-def _level(*levels: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.strip().lower() == "stable":
-            raise ValueError(
-                f"is {text!r}, which this version does not have: choose one of {', '.join(levels)}"
-            )
-        return _choice(*levels)(text)
-
-    return parse
+    return _choice("accepted", "durable")(text)
 
 
 def class_name(text: str) -> str:
@@ -264,9 +256,9 @@ class Options:
     flush_level: str | None = _option(
         "flushLevel",
         None,
-        _level("accepted", "durable", "delivered"),
+        _choice("accepted", "durable", "stable", "delivered"),
         "level that a task's rows must reach before the task ends: `accepted`, `durable`,"
-        " `delivered`",
+        " `stable`, `delivered`",
         shown="`durable` if the service has durability `Disk`, else `accepted`",
     )
     flush_timeout: float = _option(

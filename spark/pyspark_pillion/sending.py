@@ -386,7 +386,7 @@ class Sender:
             self._level = "accepted"
             return None
         if verdict(reply) is not Verdict.LATER:
-            raise self._refused(reply)
+            raise self._refused(reply, f"flushLevel {self._level}")
         self._later(reply)
         return None
 
@@ -402,9 +402,9 @@ class Sender:
         trouble = f"{self._deliverer.address} answers HTTP {reply.status}: {reply.excerpt()}"
         self._patience.pause(trouble, at_least=reply.retry_after())
 
-    def _refused(self, reply: Reply) -> RequestRefusedError:
+    def _refused(self, reply: Reply, what: str = "the request") -> RequestRefusedError:
         return RequestRefusedError(
-            f"{self._deliverer.address} (option url) refuses the request with HTTP {reply.status}:"
+            f"{self._deliverer.address} (option url) refuses {what} with HTTP {reply.status}:"
             f" {reply.excerpt()}"
         )
 

@@ -3,10 +3,10 @@
     python tests/benchmarks/bench_stores.py [--rounds N] [--lines N] [NAME…]
 
 NAMEs choose some of ``ship``, ``deliver`` and ``adopt``. ``ship``: batches of lines of 500 B are
-published, with ``ack=stable`` to the one and ``ack=durable`` to the other, and nothing is
-delivered. ``deliver``: both deliver a backlog to nginx. ``adopt``: the first delivery by a gateway
-that adopts a dead deliverer's session, and by a restart on the dead deliverer's folder without
-stores.
+published, with ``ack=stable`` to the one and ``ack=durable`` to the other, in small batches also
+with ``ack=durable`` to both, and nothing is delivered. ``deliver``: both deliver a backlog to
+nginx. ``adopt``: the first delivery by a gateway that adopts a dead deliverer's session, and by a
+restart on the dead deliverer's folder without stores.
 
 Everything is on one machine, so rates are those of a machine that also runs the gateways, nginx and
 the publisher. CPU is that of all threads of a process, for each indication. Ratios are within one
@@ -42,6 +42,8 @@ from support.bench import (
 
 #: Lines of a request, and requests of a turn.
 BATCHES = {1000: 20, 10: 200}
+#: Lines of a request, and what the publisher waits for at the deliverer with stores.
+CASES = ((1000, "stable"), (10, "stable"), (10, "durable"))
 CONNECTIONS = 2
 #: Indications of a backlog that is delivered, and of one that is adopted.
 BACKLOG, ADOPTED = 10_000, 100_000
@@ -162,7 +164,9 @@ def compare(
     turns = []
     for number in range(rounds + 1):
         alone, shipped = (
-            take_turn(house, process, ack=ack, name=f"{number}-{given['lines']}", **given)
+            take_turn(
+                house, process, ack=ack, name=f"{number}-{'-'.join(acks)}-{given['lines']}", **given
+            )
             for process, ack in zip(processes, acks, strict=True)
         )
         print(given, alone, shipped, flush=True)
@@ -180,19 +184,19 @@ def tell(goal: str, figure: float, least: float | None, most: float | None, note
     report(goal=f"stores: {goal} {bound}", figure=f"{figure:.2f}", met=met, note=note)
 
 
-def ship(rounds: int, sizes: Sequence[int]) -> None:
+def ship(rounds: int, sizes: Sequence[tuple[int, str]]) -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         house = House(stack, Path(name))
         processes = [
             house.deliverer(one, suspended=True, ships=one == "shipped")
             for one in ("alone", "shipped")
         ]
-        for lines in sizes:
-            acks = ("durable", "stable")
+        for lines, ack in sizes:
+            acks = ("durable", ack)
             turns = compare(house, processes, rounds=rounds, acks=acks, lines=lines)
-            what = f"batches of {lines:,}, 500 B"
+            what = f"ack={ack} in batches of {lines:,}, 500 B"
             tell(
-                f"ack=stable in {what}: rate, of ack=durable",
+                f"{what}: rate, of ack=durable without stores",
                 median(shipped.rate / alone.rate for alone, shipped in turns),
                 RATE,
                 None,
@@ -329,7 +333,7 @@ def main() -> None:
     arguments = parser.parse_args()
     names = arguments.names or ["ship", "deliver", "adopt"]
     if "ship" in names:
-        ship(arguments.rounds, [arguments.lines] if arguments.lines else [*BATCHES])
+        ship(arguments.rounds, [one for one in CASES if arguments.lines in (None, one[0])])
     if "deliver" in names:
         deliver(arguments.rounds)
     if "adopt" in names:

@@ -18,8 +18,8 @@ from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.stores.copies import Copy, Epoch, StoreError, common_end
 from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, Request
+from pillion_sidecar.stores.ports import Answer, Unanswered
 from pillion_sidecar.stores.sessions import Sessions
-from pillion_sidecar.stores.shipping import Answer, Unanswered
 from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.testing import FakeTime
 from support.delivery import ERROR, destination

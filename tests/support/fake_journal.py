@@ -9,6 +9,7 @@ import msgspec
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.ports import (
+    DeliveryLease,
     JournalOwner,
     Place,
     PlainPlace,
@@ -37,6 +38,8 @@ class FakeJournal:
         self.states: dict[int, QueueState] = {}
         self.subscription_records: dict[str, SubscriptionRecord] = {}
         self.refuses: str | None = None
+        #: Ids that too few stores have.
+        self.unstable: set[int] = set()
         self.over = False
         self.damaged: set[int] = set()
         self._loads: deque[Callable[[], None]] = deque()
@@ -44,6 +47,8 @@ class FakeJournal:
         self._owner: JournalOwner | None = None
         self._unsettled: dict[int, int] = {}
         self.committed = 0
+
+    lease: DeliveryLease | None = None
 
     def attach(self, owner: JournalOwner) -> None:
         self._owner = owner
@@ -99,6 +104,9 @@ class FakeJournal:
         self.settled.append((place.destination, place.number, reason, through))
         self._unsettled[indication.id] -= 1
         return self._unsettled[indication.id]
+
+    def forces(self, indication: Indication, reason: DiscardReason) -> bool:
+        return indication.id in self.unstable
 
     def note(self, state: QueueState) -> None:
         self.states[state.destination] = state

@@ -28,10 +28,13 @@ from pillion_sidecar.stores.copies import (
     next_change,
     next_piece,
 )
+from pillion_sidecar.stores.lease import Lease
 from pillion_sidecar.stores.messages import AppendRequest, Request
+from pillion_sidecar.stores.ports import Answer, Unanswered
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.sessions import perform
-from pillion_sidecar.stores.shipping import Answer, Shipper, ShippingLimits, Unanswered
+from pillion_sidecar.stores.shipping import Shipper, ShippingLimits
+from pillion_sidecar.stores.stability import Stability
 from pillion_sidecar.stores.store import Store, StoreLimits
 from pillion_sidecar.stores.tail import whole_records
 from pillion_sidecar.testing import FakeTime
@@ -256,7 +259,7 @@ class ScriptedStores:
         """Return what a start of a store finds."""
         image = self.folders[store].files[SESSION].image()
         folders = RecordingFolders({SESSION: RecordingFiles(image)})
-        copy = Store(folders, self._limits).claim(SESSION, Epoch(1 << 60, "x"))
+        copy = Store(folders, self._limits).claim(SESSION, Epoch(1 << 30, "x"))
         return b"".join(image[segment_name(one.number)][: one.size] for one in copy.extents)
 
 
@@ -307,6 +310,10 @@ class Writer:
     fenced: list[FencedError] = field(default_factory=list)
     #: What was stalled when that began or ended.
     stalls: list[dict[str, str]] = field(default_factory=list)
+    stability: Stability | None = None
+    lease: Lease | None = None
+    #: Stores that failed, and that take the journal again.
+    responses: list[tuple[str, bool]] = field(default_factory=list)
     reader: WaitingReader = field(init=False)
     shipper: Shipper = field(init=False)
 
@@ -326,6 +333,9 @@ class Writer:
             limits=replace(self.limits, gather_seconds=self.gathers),
             flight_size=self.flight_size,
             stalls=lambda: self.stalls.append(dict(self.shipper.stalled)),
+            stability=self.stability,
+            lease=self.lease,
+            responds=lambda store, problem: self.responses.append((store, problem is None)),
         )
 
     def begin(self, number: int) -> None:

@@ -11,7 +11,7 @@ from pillion_sidecar.handlers.nats.jetstream import JetStreamError
 from pillion_sidecar.handlers.nats.store import StreamStore
 from pillion_sidecar.stores.copies import Copy
 from pillion_sidecar.stores.messages import ReadRequest, Request
-from pillion_sidecar.stores.shipping import Answer
+from pillion_sidecar.stores.ports import Answer
 from support.nats_server import Message
 
 #: What a stream must be to keep copies.

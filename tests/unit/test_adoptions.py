@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.journal_runtime import ADOPTING_NAME
@@ -91,6 +92,18 @@ async def test_it_waits_for_enough_stores_and_names_the_missing(world: World) ->
 
 
 # ---------------------------------------------------------------------- again, and others
+
+
+async def test_it_waits_for_the_lease_of_the_deliverer_after_its_claim(world: World) -> None:
+    world.stores.keep(gone())
+    stores = structs.replace(ORDER.stores, lease_seconds=30)
+    world.adoptions.order(structs.replace(ORDER, stores=stores))
+    told = "it waits 30 s for the end of the deliverer's lease"
+    await until(lambda: world.adoptions.statuses[0].problem == told)
+    assert world.adopter.taken("siem") == []
+    world.adopter.time.advance(30)
+    await until_idle(world.adoptions)
+    assert world.adopter.taken("siem") == ["1", "2", "3"]
 
 
 async def test_an_order_for_what_is_under_way_or_done_begins_nothing(world: World) -> None:

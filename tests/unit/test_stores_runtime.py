@@ -1,13 +1,18 @@
 """Who reads the log learns which stores are missed."""
 
 import logging
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
 from pillion_sidecar.diagnosis.status import stores_status
-from pillion_sidecar.stores_runtime import STALL_SECONDS, JournalStores, StallNotice
+from pillion_sidecar.stores_runtime import (
+    STALL_SECONDS,
+    JournalStores,
+    ResponseNotices,
+    StallNotice,
+)
 from pillion_sidecar.testing import FakeTime
 
 
@@ -55,6 +60,26 @@ def test_a_deliverer_that_ends_tells_nothing_more(
     assert _events(caplog) == []
 
 
+def test_a_store_that_does_not_respond_is_told_of_once_and_when_it_is_back(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pillion.stores")
+    notices = ResponseNotices(timers=fake_time)
+    for name in "ab":
+        notices.change(name, f"{name} is away")
+    fake_time.advance(STALL_SECONDS / 2)
+    notices.change("b", None)
+    fake_time.advance(10 * STALL_SECONDS)
+    (record,) = caplog.records
+    assert record.__dict__["store"] == "a"
+    assert record.getMessage() == "store a does not take the journal: a is away"
+    notices.change("a", None)
+    notices.change("b", "b is away")
+    notices.close()
+    fake_time.advance(STALL_SECONDS)
+    assert _events(caplog) == ["store-unresponsive", "store-responsive"]
+
+
 def test_a_start_that_waits_misses_all_stores(fake_time: FakeTime) -> None:
     members = tuple(StoreMember(gateway=name) for name in "ab")
     stores = JournalStores(
@@ -63,6 +88,7 @@ def test_a_start_that_waits_misses_all_stores(fake_time: FakeTime) -> None:
         session_name=None,
         pod_uid=None,
         connect=_not_yet,
+        clock=fake_time,
         timers=fake_time,
     )
     status = stores_status(stores)
@@ -72,6 +98,45 @@ def test_a_start_that_waits_misses_all_stores(fake_time: FakeTime) -> None:
         ("a", False, True),
         ("b", False, True),
     ]
+
+
+def policy(*names: str, **given: Any) -> StoresPolicy:
+    members = tuple(StoreMember(gateway=name) for name in names)
+    return StoresPolicy(groups=(StoreGroupMembers(name="g", members=members),), **given)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (policy("a", "b", "c"), None),
+        (policy("a", "b", "d"), "to change it"),
+        (policy("a", "b", "c", flight_size=1), "to change it"),
+        (policy("c", "d", "e"), "with its folder: of the stores that have its journal, 1 would"),
+        (None, "to change it"),
+    ],
+)
+def test_a_change_of_stores_is_told_of_and_what_it_may_cost(
+    wanted: StoresPolicy | None,
+    says: str | None,
+    fake_time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stores = JournalStores(
+        policy("a", "b", "c"),
+        service="alerts",
+        session_name=None,
+        pod_uid=None,
+        connect=_not_yet,
+        timers=fake_time,
+    )
+    stores.warn_of_change(wanted)
+    assert stores.is_changed is (says is not None)
+    assert _events(caplog) == (["configuration-warning"] if says else [])
+    if says:
+        message = caplog.records[0].getMessage()
+        assert says in message if "folder" in says else message.endswith(says)
+        stores.warn_of_change(policy("a", "b", "c"))
+        assert not stores.is_changed
 
 
 def test_publishers_are_told_what_a_start_waits_for(fake_time: FakeTime) -> None:

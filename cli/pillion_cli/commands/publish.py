@@ -58,10 +58,10 @@ examples:
     --token-file /var/run/secrets/pillion/token
   pillion publish steps.ndjson --source plant --group batch-7 --ordered --group-max-idle 60
 
-exit codes: 0 all accepted (with --ack durable: and on disk, with --ack delivered or --flush: and
-all delivered, with --group: and no fault), or the input is empty; 3 only a part, or the outcome of
-a part is unknown because the deliverer was restarted; 1 nothing accepted or no deliverer; 2 a wrong
-command line.
+exit codes: 0 all accepted (with --ack durable: and on disk, with --ack stable: and in enough
+stores, with --ack delivered or --flush: and all delivered, with --group: and no fault), or the
+input is empty; 3 only a part, or the outcome of a part is unknown because the deliverer was
+restarted; 1 nothing accepted or no deliverer; 2 a wrong command line.
 """
 
 #: The trace of whoever runs the command.

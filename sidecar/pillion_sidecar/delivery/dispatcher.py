@@ -36,6 +36,7 @@ from pillion_sidecar.delivery.shutdown import Shutdown
 from pillion_sidecar.delivery.subscription_table import FailureTriggers
 from pillion_sidecar.delivery.table import AttemptObserver, DestinationTable
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.journal.ports import DeliveryLease
 from pillion_sidecar.pacing import Pace
 
 #: Attempts per turn of the event loop.
@@ -67,9 +68,10 @@ class Dispatcher:
         triggers: FailureTriggers,
         begin_span: BeginSpan | None = None,
         slices: Slices | None = None,
+        lease: DeliveryLease | None = None,
     ) -> None:
         """``draw`` gives jitter; ``triggers`` is told of each failed attempt. Queues in trouble
-        are tried again in ``slices``; None: at once when it is due."""
+        are tried again in ``slices``; None: at once when it is due. ``lease``: see ``Journal``."""
         self._clock = clock
         self._timers = timers
         self._call_soon = call_soon
@@ -90,6 +92,9 @@ class Dispatcher:
         # Queues that may have more expired entries than one turn takes.
         self._expiring: set[DestinationQueue] = set()
         self.marks_retries = False
+        self._lease = lease
+        if lease is not None:
+            lease.follow(self._go_on)
 
     # ------------------------------------------------------------------ what happens next
 
@@ -236,8 +241,12 @@ class Dispatcher:
         if queue.waiting.count:
             self._join_round(queue)
 
+    def _go_on(self) -> None:
+        for queue in self._table.all_queues():
+            self.arrange(queue)
+
     def _attempt_next(self, queue: DestinationQueue) -> bool:
-        if queue.suspended:
+        if queue.suspended or (self._lease is not None and not self._lease.holds()):
             return False
         now = self._clock.monotonic()
         if _ended_by(queue, now) is not None:

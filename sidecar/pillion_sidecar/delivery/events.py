@@ -27,9 +27,12 @@ def discarded(
     *,
     detail: str,
     sequence_number: int | None,
+    forced: bool,
 ) -> None:
+    """``forced``: too few stores have it."""
     logger.warning(
-        "indication discarded: %s",
+        "indication discarded%s: %s",
+        " before it was stable" if forced else "",
         f"{reason.value}: {detail}" if detail else reason.value,
         extra={
             "event": "indication-discarded",
@@ -42,6 +45,7 @@ def discarded(
             "sequence_context": queue.sequence.context,
             "sequence_number": sequence_number,
             "attempts": entry.attempts,
+            "forced": forced or None,
         },
     )
 

@@ -49,9 +49,10 @@ class OutcomeRecords:
         detail: str,
         *,
         dead_letter: str | None,
+        forced: bool,
     ) -> None:
         """``detail``: of the attempt that decided it, without secrets; ``dead_letter``: the
-        destination that has it."""
+        destination that has it; ``forced``: too few stores have it."""
         self._record(
             queue,
             entry,
@@ -61,6 +62,7 @@ class OutcomeRecords:
             reason=reason.value,
             detail=detail,
             dead_letter=dead_letter,
+            forced=forced,
         )
 
     def _record(
@@ -75,6 +77,7 @@ class OutcomeRecords:
         reason: str | None = None,
         detail: str = "",
         dead_letter: str | None = None,
+        forced: bool = False,
     ) -> None:
         now = self._clock.time()
         offset = now - self._clock.monotonic()
@@ -119,10 +122,14 @@ class OutcomeRecords:
             replay=indication.replay or None,
             publisher=indication.publisher,
             trace=indication.trace,
+            forced=forced,
         )
+        self._add(recorded)
+
+    def _add(self, recorded: Outcome) -> None:
         self.history.add(recorded)
         if recorded.redrives is not None:
-            self._repeated(recorded, recorded.redrives, at=now)
+            self._repeated(recorded, recorded.redrives, at=recorded.time)
 
     def _repeated(self, recorded: Outcome, number: int, *, at: float) -> None:
         if recorded.replay is not None:

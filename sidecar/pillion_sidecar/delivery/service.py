@@ -116,6 +116,7 @@ class DeliveryService:
             triggers=self._triggers,
             begin_span=self._begin_span,
             slices=self._slices,
+            lease=journal.lease,
         )
         self._admission = Admission(
             clock=self._clock,

@@ -57,14 +57,18 @@ class DiscardReports:
         reason: DiscardReason,
         *,
         detail: str,
+        forced: bool,
     ) -> None:
-        """``detail``: of the attempt that decided it, without secrets."""
+        """``detail``: of the attempt that decided it, without secrets; ``forced``: too few stores
+        have it."""
         queue.statistics.discard(reason, now=self._clock.monotonic())
         kind = queue.name, reason.value
         number = None if entry.number == NO_NUMBER else entry.number
         sequence_number = None if number is None else queue.sequence.sequence_number(number)
         if self._takes_a_line(kind):
-            events.discarded(queue, entry, reason, detail=detail, sequence_number=sequence_number)
+            events.discarded(
+                queue, entry, reason, detail=detail, sequence_number=sequence_number, forced=forced
+            )
             return
         if reason is DiscardReason.SHUTDOWN:
             self._at_the_end.setdefault(queue.name, []).append(entry.indication.identifier)
@@ -396,8 +400,9 @@ class Settlements:
         """Hand it on as a dead letter, record it and report it, in this order."""
         detail = one_line(detail, DETAIL_LIMIT)
         dead_letter = self.dead_letters.take(queue, entry, reason, detail)
-        self.records.discarded(queue, entry, reason, detail, dead_letter=dead_letter)
-        self._reports.tell(queue, entry, reason, detail=detail)
+        forced = self._journal.forces(entry.indication, reason)
+        self.records.discarded(queue, entry, reason, detail, dead_letter=dead_letter, forced=forced)
+        self._reports.tell(queue, entry, reason, detail=detail, forced=forced)
 
     # ------------------------------------------------------------------ what a mass discard awaits
 

@@ -108,6 +108,14 @@ def stores_status(stores: "WrittenStores | None") -> StoresStatus | None:
     return StoresStatus(
         unstable_bytes=stores.unstable,
         flight_size_bytes=stores.flight_size,
+        unstable_seconds=stores.unstable_seconds,
+        consensus=stores.consensus,
+        lease_seconds=stores.lease_seconds,
+        unannounced_bytes=stores.unannounced,
+        forced_discards=sum(stores.forced_discards.values()),
+        forced_segments=sum(stores.forced_segments.values()),
+        unprotected=stores.unprotected,
+        is_changed=stores.is_changed,
         members=[
             StoreStatus(
                 name=one.store,

@@ -25,7 +25,7 @@ from pillion_sidecar.stores.messages import (
     decode_refusal,
     encode_request,
 )
-from pillion_sidecar.stores.shipping import Answer, Unanswered
+from pillion_sidecar.stores.ports import Answer, Unanswered
 
 #: What a store answers, of which a read is the longest.
 STORE_ANSWER = Reading(body=MAXIMUM_READ, errors=True)

@@ -44,6 +44,9 @@ class NoteResult(StrEnum):
     CALLED_BACK = "called-back"
     #: How far a replay is: ``detail``.
     REPLAY = "replay"
+    #: The journal lacked a part of what was in it, or of what another writer had: what became of
+    #: the receipts before is not known.
+    LACKED = "journal-lacked"
 
 
 NOTES = frozenset(NoteResult)
@@ -110,6 +113,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=Fal
     note: bytes | None = None
     #: ``Indication.trace``. Earlier versions omit and ignore it.
     trace: TraceContext | None = None
+    #: Of a discard: too few stores had the indication. Earlier versions omit and ignore it.
+    forced: bool = False
 
     @property
     def journal(self) -> str:
@@ -200,6 +205,12 @@ def called_back_note(receipt: str, *, at: float) -> Outcome:
     """Return the note that a receipt has no callback any more. ``at`` is in seconds since the
     epoch."""
     return _note(NoteResult.CALLED_BACK, at=at, destination="", receipt=receipt)
+
+
+def lacked_note(*, at: float) -> Outcome:
+    """Return the note that receipts before are not known any more. ``at`` is in seconds since the
+    epoch."""
+    return _note(NoteResult.LACKED, at=at, destination="")
 
 
 def _note(

@@ -100,13 +100,16 @@ class Inquiries:
         reached = self._reached(request, receipt, level)
         if isinstance(reached, web.Response):
             return reached
+        if reached is not receipt.settled_all:
+            await reached.wait(seconds)
+            seconds = 0.0
         try:
-            settled = await self._kept.follow(receipt, 0.0 if reached.given else seconds)
+            await self._kept.follow(receipt, seconds)
         except ReceiptGone:
             return refuse(404, RECEIPT_GONE)
         except OSError as error:
             return history_unread(error)
-        return _told(receipt, has_reached=reached.given or settled)
+        return _told(receipt, has_reached=reached.given)
 
     def _reached(
         self, request: web.Request, receipt: ReceiptView, level: Acknowledgement

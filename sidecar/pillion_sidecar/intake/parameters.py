@@ -156,7 +156,7 @@ def parse_level(
 
 def _missing(level: Acknowledgement, durability: Durability, has_stores: bool) -> str | None:
     if level is Acknowledgement.STABLE and not has_stores:
-        return "needs stores outside the pod, which this service does not have"
+        return "needs stores (IndicationService.stores), which this service does not have"
     if level is Acknowledgement.DURABLE and durability is not Durability.DISK:
         return (
             "needs durability Disk (IndicationService.durability, and a journal on the deliverer's"

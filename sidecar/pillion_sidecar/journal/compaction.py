@@ -110,7 +110,7 @@ class Compaction:
         if self._segment is not None or self._is_closed or self._log.error is not None:
             return
         oldest = self._log.oldest
-        if oldest is None or not self._is_due(oldest):
+        if oldest is None or not self._is_due(oldest) or self._waits(oldest):
             return
         self._segment = oldest
         if not oldest.live and not oldest.identities:
@@ -139,6 +139,14 @@ class Compaction:
         needed = current.overhead * (1 + log.live // settings.roll_at)
         dead = (log.total - current.size) - (log.live - current.live) - needed
         return dead >= oldest.live
+
+    def _waits(self, oldest: Segment) -> bool:
+        """Whether stores are to have the segment first."""
+        log, settings = self._log, self._settings
+        if log.follower is None:
+            return False
+        is_crowded = log.total + oldest.live + settings.roll_at > 2 * settings.live_bound
+        return log.follower.keeps(oldest.number, is_crowded=is_crowded or log.room.is_full)
 
     def _next(self, _: None = None) -> None:
         # Of a record with a copy, only the copy counts.

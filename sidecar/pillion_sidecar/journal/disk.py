@@ -18,6 +18,7 @@ from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.names import recovered_names
 from pillion_sidecar.journal.ports import (
+    DeliveryLease,
     IdentitySink,
     JournalOwner,
     LogFollower,
@@ -241,6 +242,7 @@ class SettlementBatch:
 
 class DiskJournal:
     outcomes: OutcomeStore | None = None
+    lease: DeliveryLease | None = None
 
     def __init__(
         self,
@@ -301,7 +303,7 @@ class DiskJournal:
         # Parts of ``Journal`` that one component implements.
         self.destination, self.subscription = self._naming.destination, self._naming.subscription
         self.refusal, self.barrier = self._log.refusal, self._log.barrier
-        self.load = self._loading.load
+        self.forces, self.load = self._log.forces, self._loading.load
 
     def _make_compaction(self, recovery: Recovery) -> Compaction:
         return Compaction(
@@ -314,9 +316,9 @@ class DiskJournal:
             copies=recovery.copies,
         )
 
-    def follow(self, follower: LogFollower) -> None:
+    def follow(self, follower: LogFollower, *, lease: DeliveryLease | None = None) -> None:
         """Tell it of the log from now on; before ``attach``, which begins the first segment."""
-        self._log.follower = follower
+        self._log.follower, self.lease = follower, lease
 
     @property
     def written(self) -> int:
@@ -432,6 +434,11 @@ class DiskJournal:
         else:
             self._shared[indication.id] = left
         return left
+
+    def reconsider(self) -> None:
+        """Remove what need not be kept any more. Not within a call of this journal."""
+        if len(self._log.segments) > 1:
+            self._compaction.consider()
 
     def commit(self) -> None:
         """Commit soon, even if nothing was taken, so that outcomes are written."""
@@ -549,8 +556,7 @@ class DiskJournal:
             self._owner.committed(batch.last_id)
         for done in batch.barriers:
             done()
-        if len(self._log.segments) > 1:
-            self._compaction.consider()
+        self.reconsider()
 
     def failed(self, error: OSError) -> None:
         self._log.stop(error)

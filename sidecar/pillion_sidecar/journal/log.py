@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.limits import MARGIN, MAXIMUM_WAITING, MIB, JournalSettings
 from pillion_sidecar.journal.ports import LogFollower, Worker, is_full
 from pillion_sidecar.journal.records import COMMIT, FRAME, encode_commit
@@ -217,6 +218,9 @@ class Log:
             return f"the journal is full: {self.live} bytes are pending, and {self._bound} may be"
         return None if self.follower is None else self.follower.refusal()
 
+    def forces(self, indication: Indication, reason: DiscardReason) -> bool:
+        return self.follower is not None and self.follower.forces(indication.id, reason.value)
+
     # ------------------------------------------------------------------ what is written
 
     def begin(self) -> None:
@@ -288,7 +292,7 @@ class Log:
             self.flush()
         self._reserve()
         if self.follower is not None:
-            self.follower.on_disk(self.written)
+            self.follower.on_disk(self.written, batch.last_id)
         self._owner.committed(batch, written.seconds)
 
     def _opened(self, opening: SegmentHeaderWrite, written: Written) -> None:

@@ -31,6 +31,8 @@ class MemoryJournal:
         self._destinations: dict[str, int] = {}
         self._subscriptions: dict[str, int] = {}
 
+    lease = None
+
     def attach(self, owner: JournalOwner) -> None: ...
 
     def destination(self, *, uid: str, name: str) -> int:
@@ -71,6 +73,9 @@ class MemoryJournal:
         self, place: Place, indication: Indication, reason: DiscardReason | None, *, through: bool
     ) -> int:
         return indication.unsettled - 1
+
+    def forces(self, indication: Indication, reason: DiscardReason) -> bool:
+        return False
 
     def note(self, state: QueueState) -> None: ...
 

@@ -128,8 +128,15 @@ class LogFollower(Protocol):
     def append(self, data: bytes) -> None:
         """Records follow in the last segment."""
 
-    def on_disk(self, position: int) -> None:
-        """All before ``position`` is on disk."""
+    def on_disk(self, position: int, last_id: int, /) -> None:
+        """All before ``position`` is on disk, with the ids up to ``last_id``."""
+
+    def forces(self, indication_id: int, reason: str, /) -> bool:
+        """Count a discard; return whether too few stores have the indication."""
+
+    def keeps(self, number: int, /, *, is_crowded: bool) -> bool:
+        """Whether the oldest segment waits for the stores. ``is_crowded``: the folder has no space
+        for it."""
 
     def refusal(self) -> str | None:
         """Return why nothing new is to be accepted now."""
@@ -142,8 +149,22 @@ class LogFollower(Protocol):
         """The segment is removed; these removed ones have a file of identities, by number."""
 
 
+class DeliveryLease(Protocol):
+    """The right to deliver, while another may have claimed the journal."""
+
+    def holds(self) -> bool:
+        """Whether a delivery may begin now."""
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever it holds again."""
+
+
 class Journal(Protocol):
     """Keeps accepted indications until they are settled (S3.1)."""
+
+    @property
+    def lease(self) -> DeliveryLease | None:
+        """None: deliveries need none."""
 
     @property
     def id(self) -> str:
@@ -210,6 +231,9 @@ class Journal(Protocol):
 
         ``through``: nothing older waits at that destination.
         """
+
+    def forces(self, indication: Indication, reason: DiscardReason) -> bool:
+        """Count a discard; return whether stores that are to have the indication lack it."""
 
     def note(self, state: QueueState) -> None: ...
 

@@ -532,7 +532,7 @@ def _result(
         damaged=lost_records or account.mended_until > newest or bool(rebuild.lost) or lacks_end,
         lost=rebuild.lost,
     )
-    _log(opening.findings)
+    log_findings(opening.findings)
     return Recovery(
         recovered=recovered,
         journal_id=opening.id,
@@ -554,7 +554,7 @@ def _result(
     )
 
 
-def _log(findings: list[Finding]) -> None:
+def log_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         if finding.kind == FindingKind.UNFINISHED:
             logger.info(

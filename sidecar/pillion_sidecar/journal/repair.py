@@ -58,7 +58,7 @@ def quarantine(
     """
     name = segment_name(number)
     for begin, size in stretches:
-        _keep(files, number, data, begin, begin + size)
+        keep_damaged(files, number, data, begin, begin + size)
     file = files.open(name, writable=True)
     try:
         if len(data) > files.size(name):
@@ -83,7 +83,7 @@ def quarantine(
 
 
 def mend_header(files: Files, header: Header, data: bytes) -> None:
-    _keep(files, header.number, data, 0, HEADER_SIZE)
+    keep_damaged(files, header.number, data, 0, HEADER_SIZE)
     file = files.open(segment_name(header.number), writable=True)
     try:
         file.write(0, encode_header(header))
@@ -138,7 +138,8 @@ def cut(files: Files, number: int, end: int, *, next_segment: int) -> int:
     return end
 
 
-def _keep(files: Files, number: int, data: bytes, begin: int, end: int) -> None:
+def keep_damaged(files: Files, number: int, data: bytes, begin: int, end: int) -> None:
+    """Keep damaged bytes in a file of their own."""
     name = damaged_name(number, begin)
     # An earlier start got this far, and may have filled a part of the place.
     if name not in files.names():

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from errno import EAGAIN
 from functools import partial
 from typing import TypeAlias
 
@@ -52,6 +53,8 @@ MOST_EARLIER = 1_000
 LOOK_SECONDS = 1.0
 
 
+#: Calls back once what was taken before is safe.
+Barrier: TypeAlias = Callable[[Callable[[], None]], None]
 #: Makes the body of a callback.
 Render: TypeAlias = Callable[[ReceiptView], bytes]
 logger = logging.getLogger("pillion.reliability")
@@ -69,17 +72,19 @@ class KeptReceipts:
         memory: DuplicateMemory,
         clock: Clock,
         timers: Timers,
-        barrier: Callable[[Callable[[], None]], None],
+        barrier: Barrier,
         journal: Callable[[], str | None] = lambda: None,
+        stable: Callable[[], Barrier | None] = lambda: None,
     ) -> None:
         """``barrier``: see ``Queues``. ``journal`` returns the ID of the journal that keeps
-        indications over a restart; None without one."""
+        indications over a restart; None without one. ``stable`` returns the barrier of its stores;
+        None without any."""
         self._history = history
         self._memory = memory
         self._clock = clock
         self._timers = timers
         self._barrier = barrier
-        self._journal = journal
+        self._journal, self._stable = journal, stable
         self._noting = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading = asyncio.Lock()
@@ -160,7 +165,7 @@ class KeptReceipts:
         return receipt
 
     async def _restore(self, receipt_id: str) -> EarlierReceipt | None:
-        numbers = await self._index()
+        numbers = await self._index(NOTE_SECONDS)
         number = numbers.get(receipt_id)
         if number is None:
             return None
@@ -169,13 +174,32 @@ class KeptReceipts:
         for one in page.found:
             note = read_note(one.outcome)
             if note is not None:
-                return EarlierReceipt(note, memory=self._memory, timers=self._timers)
+                return self._made(note)
         return None
 
-    async def _index(self) -> dict[str, int]:
+    def _made(self, note: ReceiptNote) -> EarlierReceipt:
+        """All that the journal had before this run is stable once what it has now is."""
+        receipt = EarlierReceipt(note, memory=self._memory, timers=self._timers)
+        barrier = self._stable()
+        if receipt.is_for_stable and barrier is not None:
+            barrier(receipt.stable.give)
+        return receipt
+
+    async def _index(self, seconds: float) -> dict[str, int]:
+        """Return the numbers of the notes, by receipt. Raises OSError."""
         if self._numbers is None:
-            every = self._history.every_settled(OutcomeQuery(result=NoteResult.RECEIPT), after=0)
-            self._numbers = await asyncio.to_thread(lambda: _newest(every()))
+            history = self._history
+            # With the note of this start.
+            if self._stable() and not await history.show(history.last, seconds=seconds):
+                raise OSError(EAGAIN, "its last outcomes are not on disk yet")
+            every = history.every_settled(OutcomeQuery(result=NoteResult.RECEIPT), after=0)
+            lacked = history.every_settled(OutcomeQuery(result=NoteResult.LACKED), after=0)
+
+            def read() -> dict[str, int]:
+                begin = max((one.number for one in lacked()), default=0)
+                return _newest(one for one in every() if one.number > begin)
+
+            self._numbers = await asyncio.to_thread(read)
         return self._numbers
 
     async def follow(self, receipt: EarlierReceipt, seconds: float) -> bool:
@@ -271,7 +295,8 @@ class KeptReceipts:
         if not prefixes():
             return
         async with self._reading:
-            waiting = await self._unsent(through)
+            known = await self._index(LONGEST_NOTING)
+            waiting = await self._unsent(through, known)
         await self._refresh(waiting)
         for receipt in waiting:
             assert receipt.note.callback is not None
@@ -289,7 +314,8 @@ class KeptReceipts:
             await self._refresh(waiting)
             waiting = [one for one in waiting if not (one.settled_all.given or one.is_gone)]
 
-    async def _unsent(self, through: int) -> list[EarlierReceipt]:
+    async def _unsent(self, through: int, known: Collection[str]) -> list[EarlierReceipt]:
+        """``known``: the receipts whose lines the journal has."""
         history = self._history
         every = history.every_settled(OutcomeQuery(result=NoteResult.RECEIPT), after=0)
         ended = history.every_settled(OutcomeQuery(result=NoteResult.CALLED_BACK), after=0)
@@ -302,7 +328,12 @@ class KeptReceipts:
             return list(expected.values())[-MAXIMUM_AWAITED:]
 
         notes = await asyncio.to_thread(read)
-        return [EarlierReceipt(one, memory=self._memory, timers=self._timers) for one in notes]
+        return [
+            self._made(one)
+            if one.id in known
+            else EarlierReceipt(one, memory=self._memory, timers=self._timers)
+            for one in notes
+        ]
 
     def close(self) -> None:
         for task in self._tasks:

@@ -70,6 +70,7 @@ class ReceiptNote(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     originals: list[tuple[bytes, tuple[int, ...]]]
     #: URL, and the end of the time-out in seconds since the epoch; None without a callback.
     callback: tuple[str, float] | None = None
+    is_for_stable: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -95,6 +96,7 @@ def note_of(
         members=[],
         originals=[],
         callback=callback,
+        is_for_stable=receipt.is_for_stable,
     )
     return note, receipt.pending_lines()
 
@@ -165,8 +167,8 @@ class EarlierReceipt:
         self.discarded_beyond = note.discarded_beyond
         self.is_for_durable = note.is_for_durable
         self.settled_all, self.secured = Signal(timers), Signal(timers)
-        # What is stable is not noted.
-        self.is_for_stable, self.stable = False, Signal(timers)
+        # What is stable is not noted: it is asked for anew.
+        self.is_for_stable, self.stable = note.is_for_stable, Signal(timers)
         # The note is written after the lines.
         self.secured.given = True
         #: Whether outcomes of its lines have left the history.
@@ -184,6 +186,8 @@ class EarlierReceipt:
 
     @property
     def reached(self) -> Signal:
+        if self.is_for_stable:
+            return self.stable
         return self.secured if self.is_for_durable else self.settled_all
 
     @property

@@ -6,14 +6,14 @@ claimed epoch once it has the whole base, like a store.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.identities import identities_name, identities_numbers
 from pillion_sidecar.journal.marks import MARKS_NAME
+from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     position_of,
@@ -30,33 +30,42 @@ from pillion_sidecar.stores.copies import (
     FencedError,
     Piece,
     Removal,
-    StoreError,
+    bytes_between,
     common_end,
+    cut_extents,
     end_of,
     next_change,
 )
-from pillion_sidecar.stores.messages import (
-    MAXIMUM_READ,
-    ClaimRequest,
-    IdentitiesRequest,
-    ReadRequest,
-    decode_identities,
+from pillion_sidecar.stores.damage import (
+    Filling,
+    Hole,
+    find_holes,
+    first_needed,
+    known_end,
+    set_aside,
 )
-from pillion_sidecar.stores.quorum import Membership, is_enough, latest, missing
-from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Transport, Unanswered
+from pillion_sidecar.stores.fetching import Fetcher, LostError, Waiting, problem_of, wait_of
+from pillion_sidecar.stores.messages import (
+    ClaimRequest,
+)
+from pillion_sidecar.stores.ports import Answer, Transport
+from pillion_sidecar.stores.quorum import (
+    Membership,
+    completed,
+    is_enough,
+    is_viable,
+    latest,
+    missing,
+    preceding,
+)
 from pillion_sidecar.stores.store import StoredCopy
-from pillion_sidecar.stores.tail import whole_records
 
-#: Seconds before a store is asked again at most: a start waits for it.
-MOST_WAIT_SECONDS = 5.0
+#: How much later than the own one a claim may be that a store tells of.
+_MOST_EPOCHS = 1 << 32
+#: How often a store is asked again at once.
+_MOST_FENCES = 3
 #: The name of the folder among the copies; no store has it.
 _FOLDER = ""
-
-
-class Waiting(Protocol):
-    def __call__(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
-        """The start waits for the stores ``missed``. ``problems``: by store, why it gave no
-        answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +79,14 @@ class Claimed:
     #: beyond that since. Listeners and others may know numbers that no copy has, so every counter
     #: goes on under a new epoch.
     lacked: bool
+    #: Whether it is known that no other has claimed the session since the last run on this folder.
+    is_ours: bool
+    #: What was damaged in the folder and sound at a store.
+    mended: Sequence[Hole] = ()
+    #: What the folder has lost for good.
+    findings: Sequence[Finding] = ()
+    #: Bytes that were cut from the folder, since its log went another way.
+    cut: int = 0
 
 
 def session_of(files: Files) -> str | None:
@@ -105,9 +122,10 @@ async def claim_folder(
     its claims. ``admit`` gets the latest copy before anything of the folder is changed; the rest
     waits for it. Raises StoreError and OSError: the folder itself cannot be used.
     """
-    own = await asyncio.to_thread(StoredCopy, session, files)
+    own = await asyncio.to_thread(StoredCopy, session, files, is_own=True)
+    first = own.copy.promised.number + 1
     claimer = _Claimer(
-        first=own.copy.promised.number + 1,
+        first=first,
         claimant=claimant,
         membership=membership,
         transport=transport,
@@ -115,49 +133,171 @@ async def claim_folder(
         waiting=waiting,
     )
     epoch, answers = await claimer.run()
-    source = latest({_FOLDER: own.copy, **answers})
-    chosen = own.copy if source == _FOLDER else answers[source]
     if admit is not None:
-        await admit(chosen)
-    lacked = own.lacks_end or (
-        source != _FOLDER
-        and (
-            own.copy.written != chosen.written
-            or common_end(own.copy.extents, chosen.extents) < own.copy.end
-        )
+        copies = completed({_FOLDER: own.copy, **answers})
+        await admit(copies[latest(copies)])
+    fetcher = Fetcher(
+        answers,
+        membership.stores,
+        session=session,
+        transport=transport,
+        timers=timers,
+        waiting=waiting,
     )
-    # Before anything of it is changed: after a crash the folder may be the latest copy.
-    own.lacks_end = lacked
-    await asyncio.to_thread(own.claim, epoch)
-    if source != _FOLDER:
-        await _prepare(own, epoch, chosen)
-    fetcher = _Fetcher(chosen, answers, transport=transport, timers=timers, waiting=waiting)
-    await _bring(files, own, epoch, chosen, fetcher, is_other=source != _FOLDER)
+    mended, findings = await _mend(files, own, answers, fetcher)
+    own, source, lost, cut = await _go_on(files, epoch, answers, fetcher)
     return Claimed(
         epoch=epoch,
         answers=answers,
         source=None if source == _FOLDER else source,
-        lacked=lacked,
+        lacked=own.lacks_end,
+        # Such answers meet each set of stores that may have promised something to another.
+        is_ours=source == _FOLDER and epoch.number == first and is_viable(membership, answers),
+        mended=mended,
+        findings=[*findings, *lost],
+        cut=cut,
     )
 
 
-async def find(stores: Sequence[str], *, transport: Transport) -> Mapping[str, Answer]:
-    """Ask stores whether they have a session, until one has it: it answers bytes. Nothing is
-    changed."""
-    found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    answers: dict[str, Answer] = {}
+async def _go_on(
+    files: Files, epoch: Epoch, answers: Mapping[str, Copy], fetcher: Fetcher
+) -> tuple[StoredCopy, str, list[Finding], int]:
+    """Make the folder the latest copy of which a store has all sound. Return that store, what the
+    folder loses by damage, and the bytes that it loses since its log went another way."""
+    findings: list[Finding] = []
+    while True:
+        own = await asyncio.to_thread(StoredCopy, fetcher.session, files, is_own=True)
+        if findings:
+            await asyncio.to_thread(own.note_lack)
+            await asyncio.to_thread(own.drop_run)
+        copies = completed({_FOLDER: own.copy, **answers})
+        source = latest(copies)
+        try:
+            if source == _FOLDER:
+                # What it lacks yet, its repair tells of.
+                await asyncio.to_thread(own.claim, epoch)
+                await _bring(files, own, epoch, own.copy, fetcher, is_other=False)
+                return own, source, findings, 0
+            # Nobody may know all of what the store has lost.
+            own.lacks_end |= copies[source].extents != answers[source].extents
+            lost, cut = await _replace(files, own, epoch, copies[source], fetcher)
+            return own, source, [*findings, *lost], cut
+        except LostError as error:
+            answers = {name: _ended(copy, error.piece) for name, copy in answers.items()}
+            findings.append(_lost_behind(error.piece))
 
-    def take(store: str, answer: Answer) -> None:
-        if found.done():
-            return
-        answers[store] = answer
-        if isinstance(answer, bytes) or len(answers) == len(stores):
-            found.set_result(None)
 
-    for store in stores:
-        transport.send(store, IdentitiesRequest(), partial(take, store))
-    await found
-    return answers
+def _ended(copy: Copy, piece: Piece) -> Copy:
+    """Return a copy up to a piece that no store has sound, if it goes so far."""
+    number, offset = segment_of(piece.position)
+    if not any(one[:2] == (number, piece.created) and one.size > offset for one in copy.kept):
+        return copy
+    extents = cut_extents(copy.extents, piece.position)
+    if end_of(extents) < copy.through:
+        extents = ()
+    # It may lack a part of the base.
+    return replace(copy, written=NO_EPOCH, extents=extents, renewed=None, replaced=())
+
+
+def _lost_behind(piece: Piece) -> Finding:
+    number, offset = segment_of(piece.position)
+    return Finding(
+        kind=FindingKind.DAMAGED,
+        file=segment_name(number),
+        begin=offset,
+        end=offset,
+        lost="what one store has behind that: no store has it sound",
+    )
+
+
+async def _replace(
+    files: Files, own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: Fetcher
+) -> tuple[list[Finding], int]:
+    """Bring the folder to a store's copy; return what it loses by damage, and the bytes that it
+    loses since its log went another way."""
+    copy = own.copy
+    agreed = common_end(copy.extents, chosen.extents)
+    # What went another way is told of as that.
+    known = await asyncio.to_thread(known_end, files, fetcher.session) if agreed == copy.end else 0
+    is_short = chosen.end < known
+    own.lacks_end |= copy.written != chosen.written or agreed < copy.end or is_short
+    is_same = copy.written == chosen.written
+    aside = partial(
+        set_aside,
+        files,
+        fetcher.session,
+        end=copy.end,
+        known=known if is_short else 0,
+        restored={one.number: one.size for one in chosen.extents} if is_same else {},
+    )
+    findings = await asyncio.to_thread(aside)
+    # Before anything of it is changed: after a crash the folder may be the latest copy.
+    await asyncio.to_thread(own.claim, epoch)
+    await _prepare(own, epoch, chosen)
+    await _bring(files, own, epoch, chosen, fetcher, is_other=True)
+    return findings, bytes_between(copy.extents, agreed, copy.end)
+
+
+async def _mend(
+    files: Files, own: StoredCopy, answers: Mapping[str, Copy], fetcher: Fetcher
+) -> tuple[list[Hole], list[Finding]]:
+    """Take what is damaged before the folder's end from the stores that have it sound.
+
+    Return what was mended, and what is lost although a part of it was.
+    """
+    # Nothing notes what the journal itself has removed.
+    copy = replace(own.copy, through=own.copy.through or 1)
+    is_known = any(one.extents for one in answers.values())
+    if copy.replaced or copy.renewed or not copy.extents or not is_known:
+        return [], []
+    first = await asyncio.to_thread(first_needed, files, fetcher.session, copy.extents)
+    before = preceding(copy, answers.values(), first)
+    log = completed({_FOLDER: copy, **answers})[_FOLDER].extents
+    holes = await asyncio.to_thread(find_holes, files, copy.extents, (*before, *log))
+    mended, findings = [], []
+    for hole in holes:
+        end = max((_size_of(one, hole) for one in answers.values()), default=0)
+        hole = hole._replace(end=min(hole.end, end))
+        if hole.end <= hole.begin:
+            continue
+        is_part = hole.end > hole.size and not any(_has_all(one, hole) for one in answers.values())
+        if is_part:
+            # Listeners may know of what is behind it.
+            await asyncio.to_thread(own.note_lack)
+        filling = Filling(files, hole)
+        while filling.at < hole.end:
+            position = position_of(hole.number, filling.at)
+            piece = Piece(position, position, hole.created, hole.end - filling.at)
+            data = await fetcher.fetch_sound(piece)
+            if data is None:
+                break
+            await asyncio.to_thread(filling.write, data)
+        await asyncio.to_thread(filling.finish)
+        if filling.at > hole.begin:
+            mended.append(hole._replace(end=filling.at))
+            if is_part:
+                findings.append(_part_lost(hole))
+    return mended, findings
+
+
+def _size_of(copy: Copy, hole: Hole) -> int:
+    """Return how much a copy has of the segment of a hole."""
+    return next((one.size for one in copy.kept if one[:2] == hole[:2]), 0)
+
+
+def _has_all(copy: Copy, hole: Hole) -> bool:
+    """Whether a copy has all of the segment that ends with a hole, since another follows it."""
+    return _size_of(copy, hole) == hole.end and hole.number < copy.kept[-1].number
+
+
+def _part_lost(hole: Hole) -> Finding:
+    return Finding(
+        kind=FindingKind.MISSING,
+        file=segment_name(hole.number),
+        begin=hole.end,
+        end=hole.end,
+        lost="what the segment had behind that, if anything: no store has its end",
+    )
 
 
 async def _prepare(own: StoredCopy, epoch: Epoch, chosen: Copy) -> None:
@@ -183,7 +323,7 @@ async def _bring(
     own: StoredCopy,
     epoch: Epoch,
     chosen: Copy,
-    fetcher: "_Fetcher",
+    fetcher: Fetcher,
     *,
     is_other: bool,
 ) -> None:
@@ -206,7 +346,7 @@ async def _bring(
         assert isinstance(change, Piece)
         if lacks_identities:
             # Before the folder can be the latest copy.
-            await _restore_identities(own, epoch, chosen.extents[0].number, fetcher)
+            await _restore_identities(own, epoch, chosen, fetcher)
             lacks_identities = False
         data = await fetcher.fetch(change)
         piece = change._replace(size=len(data))
@@ -216,14 +356,17 @@ async def _bring(
 
 
 async def _restore_identities(
-    own: StoredCopy, epoch: Epoch, first: int, fetcher: "_Fetcher"
+    own: StoredCopy, epoch: Epoch, chosen: Copy, fetcher: Fetcher
 ) -> None:
-    """Take the files of identities of segments before ``first`` that the folder lacks."""
+    """Take the files of identities of removed segments that the folder lacks."""
+    first = chosen.extents[0].number
 
     async def keep(number: int, data: bytes) -> None:
         await asyncio.to_thread(own.keep, epoch, number, data, first=0)
 
-    await fetcher.identities(lambda number: number < first and number not in own.identities, keep)
+    await fetcher.identities(
+        chosen.written, lambda number: number < first and number not in own.identities, keep
+    )
 
 
 def _remove_marks(files: Files) -> None:
@@ -252,6 +395,8 @@ class _Claimer:
         self._answers: dict[str, Copy] = {}
         self._problems: dict[str, str] = {}
         self._failures = dict.fromkeys(membership.stores, 0)
+        #: How often each store has told of a later claim.
+        self._fences = dict.fromkeys(membership.stores, 0)
         self._done = asyncio.get_running_loop().create_future()
 
     async def run(self) -> tuple[Epoch, Mapping[str, Copy]]:
@@ -273,12 +418,19 @@ class _Claimer:
     def _answered(self, store: str, number: int, answer: Answer) -> None:
         if self._done.done():
             return
-        if isinstance(answer, FencedError) and answer.promised is not None:
-            self._raise(answer.promised.number + 1)
-            self._ask(store)
+        asked = Epoch(number, self._claimant)
+        if isinstance(answer, FencedError) and _is_above(answer.promised, asked):
+            assert answer.promised is not None
+            self._renew(answer.promised.number + 1)
+            self._fences[store] += 1
+            if self._fences[store] > _MOST_FENCES:
+                # Another one claims as fast, or the store is wrong.
+                self._failed(store, answer)
+            else:
+                self._ask(store)
         elif isinstance(answer, Copy) and number < self._number:
             self._ask(store)
-        elif isinstance(answer, Copy):
+        elif isinstance(answer, Copy) and answer.promised == asked and answer.written < asked:
             self._problems.pop(store, None)
             self._answers[store] = answer
             if is_enough(self._membership, self._answers):
@@ -288,7 +440,7 @@ class _Claimer:
         else:
             self._failed(store, answer)
 
-    def _raise(self, number: int) -> None:
+    def _renew(self, number: int) -> None:
         """All stores must have promised one number."""
         if number <= self._number:
             return
@@ -298,9 +450,9 @@ class _Claimer:
             self._ask(store)
 
     def _failed(self, store: str, answer: Answer) -> None:
-        self._problems[store] = _problem(answer)
+        self._problems[store] = problem_of(answer)
         self._failures[store] += 1
-        wait = _wait(answer, self._failures[store])
+        wait = wait_of(answer, self._failures[store])
         self._timers.call_later(wait, partial(self._ask, store))
         self._tell()
 
@@ -308,158 +460,8 @@ class _Claimer:
         self._waiting(missing(self._membership, self._answers), self._problems)
 
 
-class _Fetcher:
-    """Reads the chosen log from any store that has it."""
-
-    def __init__(
-        self,
-        chosen: Copy,
-        answers: Mapping[str, Copy],
-        *,
-        transport: Transport,
-        timers: Timers,
-        waiting: Waiting,
-    ) -> None:
-        # Copies with one label are beginnings of one log.
-        self._copies = {
-            name: copy for name, copy in answers.items() if copy.written == chosen.written
-        }
-        self._transport, self._timers, self._waiting = transport, timers, waiting
-        self._turn = 0
-
-    async def fetch(self, piece: Piece) -> bytes:
-        """Return whole records from the beginning of a piece."""
-        if not piece.size:
-            return b""
-        sources = [name for name, copy in self._copies.items() if _has(copy, piece)]
-        problems: dict[str, str] = {}
-        failures = 0
-        while True:
-            source = sources[self._turn % len(sources)]
-            self._turn += 1
-            found = await self._read(source, piece)
-            if isinstance(found, bytes):
-                return found
-            problems[source] = _problem(found)
-            if len(problems) == len(sources):
-                failures += 1
-                self._waiting(sources, problems)
-                await sleep(self._timers, _wait(found, failures))
-
-    async def identities(
-        self,
-        is_wanted: Callable[[int], bool],
-        keep: Callable[[int, bytes], Awaitable[None]],
-    ) -> None:
-        """Read the files of identities of one store: of that which has most, if it answers."""
-        sources = sorted(self._copies, key=lambda name: -self._copies[name].identities)
-        failures = 0
-        while sources:
-            problems: dict[str, str] = {}
-            waits = 0.0
-            for source in list(sources):
-                found = await self._identities(source, is_wanted, keep)
-                if found is None:
-                    return
-                if isinstance(found, StoreError):
-                    # It keeps none.
-                    sources.remove(source)
-                else:
-                    problems[source] = _problem(found)
-                    waits = max(waits, _wait(found, failures + 1))
-            if problems:
-                failures += 1
-                self._waiting(sources, problems)
-                await sleep(self._timers, waits)
-
-    async def _identities(
-        self,
-        source: str,
-        is_wanted: Callable[[int], bool],
-        keep: Callable[[int, bytes], Awaitable[None]],
-    ) -> Answer | None:
-        """Return None, or what the store has answered instead."""
-        listed = await _ask(self._transport, source, IdentitiesRequest())
-        if not isinstance(listed, bytes):
-            return listed
-        for number, size in decode_identities(listed):
-            data = b""
-            while is_wanted(number) and len(data) < size:
-                request = ReadRequest(
-                    identities=True,
-                    position=position_of(number, len(data)),
-                    size=min(MAXIMUM_READ, size - len(data)),
-                )
-                answer = await _ask(self._transport, source, request)
-                if not isinstance(answer, bytes):
-                    return answer
-                if not answer:
-                    return Unanswered(reason=f"its identities of segment {number:x} end early")
-                data += answer
-            if data:
-                await keep(number, data)
-        return None
-
-    async def _read(self, source: str, piece: Piece) -> Answer:
-        """A record may be longer than what a store returns at once."""
-        data = b""
-        while len(data) < piece.size:
-            request = ReadRequest(
-                position=piece.position + len(data),
-                size=min(MAXIMUM_READ, piece.size - len(data)),
-            )
-            answer = await _ask(self._transport, source, request)
-            if not isinstance(answer, bytes):
-                return answer
-            if not answer:
-                return Unanswered(reason=f"its copy ends at {piece.position + len(data):x}")
-            data += answer
-            end = whole_records(piece.position, data, len(data))
-            if end:
-                return data[:end]
-        return Unanswered(reason=f"its copy is damaged at {piece.position:x}")
-
-
-def _has(copy: Copy, piece: Piece) -> bool:
-    number, offset = segment_of(piece.position)
-    return any(
-        one[:2] == (number, piece.created) and one.size >= offset + piece.size
-        for one in copy.extents
+def _is_above(promised: Epoch | None, asked: Epoch) -> bool:
+    """Whether a claim was refused by a later one, and not by a mistake."""
+    return (
+        promised is not None and asked < promised and promised.number <= asked.number + _MOST_EPOCHS
     )
-
-
-async def _ask(
-    transport: Transport, store: str, request: ReadRequest | IdentitiesRequest
-) -> Answer:
-    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    def take(answer: Answer) -> None:
-        if not answered.cancelled():
-            answered.set_result(answer)
-
-    transport.send(store, request, take)
-    return await answered
-
-
-async def sleep(timers: Timers, seconds: float) -> None:
-    due = asyncio.Event()
-    timer = timers.call_later(seconds, due.set)
-    try:
-        await due.wait()
-    finally:
-        timer.cancel()
-
-
-def _problem(answer: Answer) -> str:
-    match answer:
-        case Unanswered(reason=reason):
-            return reason
-        case StoreError():
-            return str(answer)
-    return "its answer is none to this request"
-
-
-def _wait(answer: Answer, failures: int) -> float:
-    """``failures``: without a success, at least 1."""
-    asked = answer.retry_after if isinstance(answer, Unanswered) else 0.0
-    return max(asked, min(MOST_WAIT_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 10)))

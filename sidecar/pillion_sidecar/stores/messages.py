@@ -4,11 +4,13 @@ The session is in the path. Fields that are not known are ignored: writer or sto
 """
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from pillion_sidecar.journal.records import MAXIMUM_RECORD
+from pillion_sidecar.journal.segments import HEADER_SIZE, MAXIMUM_NUMBER
 from pillion_sidecar.stores.copies import (
     ConflictError,
     Copy,
@@ -38,9 +40,10 @@ MAXIMUM_REQUEST = MAXIMUM_RECORD + (64 << 10)
 MAXIMUM_READ = 1 << 20
 _MAXIMUM_REASON = 300
 _GREATEST = (1 << 63) - 1
+_LONGEST_NAME = 253
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_GREATEST)]
-_Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_NAME)]
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="do"):
@@ -162,8 +165,7 @@ class _RefusalAnswer(msgspec.Struct, frozen=True):
 encode_request = msgspec.msgpack.Encoder().encode
 _decode_request = msgspec.msgpack.Decoder(Request).decode
 _encode_copy = encode_identities = msgspec.msgpack.Encoder().encode
-#: Of the answer to an ``IdentitiesRequest``.
-decode_identities = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
+_decode_identities = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 _decode_copy = msgspec.msgpack.Decoder(Copy).decode
 _decode_refusal = msgspec.json.Decoder(_RefusalAnswer).decode
 
@@ -186,11 +188,55 @@ def encode_copy(copy: Copy) -> bytes:
 
 
 def decode_copy(body: bytes) -> Copy:
-    """Raises ValueError."""
+    """Raises ValueError: it is none that a store can have."""
     try:
-        return _decode_copy(body)
+        copy = _decode_copy(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)[:_MAXIMUM_REASON]) from None
+    check_copy(copy)
+    return copy
+
+
+def check_copy(copy: Copy) -> None:
+    """Raises ValueError."""
+    for epoch in (copy.promised, copy.written):
+        if not _is_epoch(epoch):
+            raise ValueError(f"there is no epoch {epoch.number}")
+    if copy.written > copy.promised:
+        raise ValueError(
+            f"it has epoch {copy.written.number}, and {copy.promised.number} was claimed"
+        )
+    runs = [*copy.replaced, *([] if copy.renewed is None else [copy.renewed])]
+    if not all(run.extents for run in runs) or (copy.replaced and not copy.extents):
+        raise ValueError("a run has no segments")
+    before = -1
+    for number, created, size in copy.kept:
+        is_sound = before < number < MAXIMUM_NUMBER and isfinite(created)
+        if not is_sound or not HEADER_SIZE <= size < MAXIMUM_NUMBER:
+            raise ValueError(f"segment {number:x} has {size} bytes and follows {before:x}")
+        before = number
+    numbers = [copy.through, *(run.through for run in runs)]
+    if not all(0 <= one <= _GREATEST for one in numbers):
+        raise ValueError("a run is whole at no position")
+    if not 0 <= copy.identities < MAXIMUM_NUMBER:
+        raise ValueError(f"there are no identities of segment {copy.identities:x}")
+
+
+def _is_epoch(epoch: tuple[int, str]) -> bool:
+    number, claimant = epoch
+    return 0 <= number <= _GREATEST and len(claimant) <= _LONGEST_NAME
+
+
+def decode_identities(body: bytes) -> list[tuple[int, int]]:
+    """Return the answer to an ``IdentitiesRequest``. Raises ValueError."""
+    try:
+        listed = _decode_identities(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)[:_MAXIMUM_REASON]) from None
+    for number, size in listed:
+        if not 0 <= number < MAXIMUM_NUMBER or not 0 <= size <= MAXIMUM_RECORD:
+            raise ValueError(f"segment {number:x} has no file of {size} bytes")
+    return listed
 
 
 def refusal_name(error: StoreError) -> str:
@@ -217,5 +263,7 @@ def decode_refusal(body: bytes) -> StoreError | None:
     reason = told.reason[:_MAXIMUM_REASON]
     if form.error is FencedError:
         promised = told.promised
+        if promised is not None and not _is_epoch(promised):
+            return None
         return FencedError(reason, promised=None if promised is None else Epoch(*promised))
     return form.error(reason)

@@ -5,21 +5,12 @@ The log has one writer at a time, so every copy is a beginning of it and one num
 store has.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from pillion_sidecar.config.schema.stores import Between, Within
-from pillion_sidecar.stores.copies import Copy, whole_end
-
-
-class Consensus(StrEnum):
-    """Which of the positions of several stores is announced."""
-
-    LOWEST = "Lowest"
-    #: The greatest position that more than half of the stores have.
-    MAJORITY = "Majority"
-    HIGHEST = "Highest"
+from pillion_sidecar.config.schema.stores import Between, Consensus, Within
+from pillion_sidecar.stores.copies import NO_EPOCH, Copy, Extent, whole_end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +144,58 @@ def latest(answers: Mapping[str, Copy]) -> str:
     else has, of a writer that was fenced since.
     """
     return max(answers, key=lambda store: (answers[store].written, answers[store].end))
+
+
+def completed(copies: Mapping[str, Copy]) -> dict[str, Copy]:
+    """Return the copies with what each has lost before its end, as far as another has it.
+
+    A segment that another follows is whole, so among copies of one log the longest is right. Of
+    different logs it is not: the later one may have gone on from where a copy was shorter.
+    """
+    return {
+        name: replace(copy, extents=tuple(_completed(copy, others)))
+        for name, copy in copies.items()
+        for others in [[one for other, one in copies.items() if other != name]]
+    }
+
+
+def preceding(copy: Copy, others: Iterable[Copy], first: int) -> tuple[Extent, ...]:
+    """Return the segments from ``first`` on that others of its log have before the copy's."""
+    if not copy.extents:
+        return ()
+    begin = copy.extents[0]
+    same = [other for other in others if _is_same_log(copy, other, begin)]
+    return _most(_between(other.extents, first, begin.number) for other in same)
+
+
+def _completed(copy: Copy, others: Sequence[Copy]) -> Iterator[Extent]:
+    if not copy.through:
+        # Nothing was removed before it.
+        yield from preceding(copy, others, 0)
+    for one, following in pairwise(copy.extents):
+        same = [other for other in others if _is_same_log(copy, other, following)]
+        sizes = [found.size for other in same for found in other.extents if found[:2] == one[:2]]
+        yield one._replace(size=max([one.size, *sizes]))
+        if following.number > one.number + 1:
+            yield from _most(
+                _between(other.extents, one.number + 1, following.number) for other in same
+            )
+    yield from copy.extents[-1:]
+
+
+def _is_same_log(copy: Copy, other: Copy, extent: Extent) -> bool:
+    """Whether two copies have one log up to ``extent``, which ``copy`` has."""
+    if copy.written == other.written != NO_EPOCH:
+        return True
+    return any(found[:2] == extent[:2] for found in other.extents)
+
+
+def _between(extents: Sequence[Extent], first: int, last: int) -> tuple[Extent, ...]:
+    return tuple(one for one in extents if first <= one.number < last)
+
+
+def _most(found: Iterable[tuple[Extent, ...]]) -> tuple[Extent, ...]:
+    return max(found, key=lambda one: (len(one), sum(extent.size for extent in one)), default=())
 
 
 def _unmet(membership: Membership, answered: Collection[str]) -> list[StoreGroup]:

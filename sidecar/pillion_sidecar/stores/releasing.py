@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.stores.copies import Epoch, FencedError, StoreError
 from pillion_sidecar.stores.messages import ReleaseRequest
-from pillion_sidecar.stores.shipping import Answer, Transport, Unanswered
+from pillion_sidecar.stores.ports import Answer, Transport, Unanswered
 from pillion_sidecar.stores.store import UnknownError
 
 #: How often a store is asked that does not answer, and seconds before the second time; each wait is

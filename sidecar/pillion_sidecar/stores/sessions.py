@@ -17,6 +17,7 @@ from pillion_sidecar.journal.repair import write_whole
 from pillion_sidecar.journal.segments import position_of, segment_name, segment_numbers
 from pillion_sidecar.stores import copies
 from pillion_sidecar.stores.copies import NO_EPOCH, Copy, Epoch, FencedError, StoreError
+from pillion_sidecar.stores.extents import read_whole
 from pillion_sidecar.stores.folders import Folders
 from pillion_sidecar.stores.messages import (
     AppendRequest,
@@ -39,7 +40,6 @@ from pillion_sidecar.stores.store import (
     Store,
     StoreLimits,
     read_promised,
-    read_whole,
 )
 
 #: In a session's folder: the account that claimed it first.

@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.journal.records import MAXIMUM_RECORD
@@ -31,12 +30,11 @@ from pillion_sidecar.stores.copies import (
     StoreError,
     UnclaimedError,
     bytes_between,
-    common_end,
     end_of,
-    meeting_point,
     next_change,
 )
-from pillion_sidecar.stores.doubts import Doubts
+from pillion_sidecar.stores.lease import Lease
+from pillion_sidecar.stores.members import NO_ANSWER, Member, Members, MemberStatus
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -47,7 +45,9 @@ from pillion_sidecar.stores.messages import (
     refusal_name,
     verb_of,
 )
-from pillion_sidecar.stores.quorum import Membership, is_viable, stable_end
+from pillion_sidecar.stores.ports import Answer, LogReader, Transport, Unanswered
+from pillion_sidecar.stores.quorum import Membership
+from pillion_sidecar.stores.stability import Stability
 from pillion_sidecar.stores.store import UnknownError
 from pillion_sidecar.stores.tail import Tail
 
@@ -57,21 +57,9 @@ MOST_RETRY_SECONDS = 30.0
 #: Seconds after which a store that was asked nothing is asked what it has: it may have lost its
 #: disk, or another writer may have claimed the session.
 PROBE_SECONDS = 60.0
-#: The reason of a store that was not heard of yet.
-NO_ANSWER = "no answer yet"
-#: Of one in doubt.
-LOST = "it has lost its copy, and counts once the other stores have answered"
 #: They say that a store does not have what it had.
 _LOSSES = (UnknownError, UnclaimedError, GapError, ConflictError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unanswered:
-    """A store gave no answer of its own: the request may be done or not."""
-
-    reason: str
-    #: Seconds that it wants to be left alone.
-    retry_after: float = 0.0
+_CLAIM = "claim"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,58 +75,6 @@ class ShippingLimits:
     gather_seconds: float = 0.01
     #: Bytes that are worth a request at once.
     gather_bytes: int = 128 << 10
-
-
-#: Bytes answer a ``ReadRequest``, and a copy all others.
-Answer: TypeAlias = Copy | bytes | StoreError | Unanswered
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberStatus:
-    store: str
-    #: Whether it did what it was last asked for.
-    is_up: bool
-    #: Bytes of the log that it does not have.
-    behind: int
-    #: Why its last request failed.
-    problem: str | None
-
-
-class Transport(Protocol):
-    """Calls back once, later, and never from within the call."""
-
-    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None: ...
-
-
-class LogReader(Protocol):
-    """Calls back once, later, and never from within the call."""
-
-    def read(self, position: int, size: int, done: Callable[[bytes], None]) -> None:
-        """Read whole records of one segment from the disk: at most ``size`` bytes, or one record.
-        None of them: the disk refuses."""
-
-    def identities(self, number: int, done: Callable[[bytes], None]) -> None:
-        """Read the file of identities of a removed segment. Nothing: the disk refuses, or the file
-        is gone."""
-
-
-@dataclass(slots=True, eq=False)
-class _Member:
-    name: str
-    #: What it had by its last answer.
-    copy: Copy
-    #: Whether it has claimed, and nothing went wrong since.
-    is_known: bool
-    is_fenced: bool = False
-    is_asked: bool = False
-    #: Whether it was asked something since the last probe.
-    was_asked: bool = True
-    failures: int = 0
-    #: Why its last request failed.
-    problem: str | None = None
-    timer: Timer | None = None
-    #: Runs since its last answer; bytes that come meanwhile are gathered.
-    gathering: Timer | None = None
 
 
 class Shipper:
@@ -159,14 +95,19 @@ class Shipper:
         limits: ShippingLimits = ShippingLimits(),
         flight_size: int | None = None,
         stalls: Callable[[], None] = lambda: None,
+        stability: Stability | None = None,
+        responds: Callable[[str, str | None], None] = lambda store, problem: None,
+        lease: Lease | None = None,
     ) -> None:
         """``log`` is what the claim of ``epoch`` goes on from, ``answers`` the copies that it was
         told of; ``identities``: removed segments that have a file of identities, by number.
         ``fenced`` is called once, when nothing can become stable since other writers have claimed
         the session; the shipper is closed then. ``flight_size``: bytes that may be in too few
-        stores; None: no limit. ``stalls`` is called when ``stalled`` begins or ends."""
+        stores; None: no limit. ``stalls`` is called when ``stalled`` begins or ends.
+        ``stability``: None to keep nothing for the stores. ``responds`` is called with a store and
+        its problem when it fails, and with None once it takes the journal again. ``lease`` is
+        renewed by answers; None: nothing needs one."""
         self._epoch = epoch
-        self._membership = membership
         self._log = list(log)
         self._base = end_of(log)
         #: Of segments that stores may have yet, until they are stable.
@@ -180,22 +121,16 @@ class Shipper:
         # Whether a store waits until more is stable.
         self._is_held = False
         self._transport, self._reader, self._timers = transport, reader, timers
-        self._fenced, self._stalls = fenced, stalls
+        self._fenced, self._stalls, self._responds = fenced, stalls, responds
         self._limits = limits
-        self._flight_size = flight_size
+        self._flight_size, self._stability, self._lease = flight_size, stability, lease
         self._tail = Tail(maximum=limits.tail_bytes)
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         #: Barriers that will come.
         self._expected = 0
         self._closed = False
         self._probe_timer: Timer | None = None
-        self._doubts = Doubts(membership)
-        #: What the first fenced store said.
-        self._fence: FencedError | None = None
-        self._members = {
-            name: _Member(name, answers.get(name, Copy()), is_known=name in answers)
-            for name in membership.stores
-        }
+        self._members = Members(membership, epoch=epoch, answers=answers)
         #: All below it is stable.
         self.stable = 0
         #: The stores that are missed, and why, until something becomes stable again. Unlike
@@ -228,6 +163,8 @@ class Shipper:
         """The segment, the oldest, is about to be removed; all that is pending in it was copied
         forward, to before ``through``."""
         if self._log[0].number == number:
+            if self._stability is not None and not self._is_stable(self._log[0]):
+                self._stability.removed(number, unstable=self.unstable)
             del self._log[0]
             self._removing = Removal(self._log[0].number, through)
             self._through = through
@@ -242,9 +179,25 @@ class Shipper:
         self._advance()
         self._resume()
 
-    def on_disk(self, position: int) -> None:
-        """The reader can read what is before ``position``."""
+    def on_disk(self, position: int, last_id: int = 0, /) -> None:
+        """The reader can read what is before ``position``: ids up to ``last_id``."""
         self._tail.on_disk(position)
+        if self._stability is not None:
+            unstable = self.unstable
+            self._stability.written(position, last_id, unstable=unstable)
+            self._stability.advance(self.stable, unstable=unstable)
+
+    def forces(self, indication_id: int, reason: str, /) -> bool:
+        return self._stability is not None and self._stability.forces(indication_id, reason)
+
+    def keeps(self, number: int, /, *, is_crowded: bool) -> bool:
+        oldest = self._log[0]
+        if self._stability is None or oldest.number != number or self._is_stable(oldest):
+            return False
+        return self._stability.keeps(unstable=self.unstable, is_crowded=is_crowded)
+
+    def _is_stable(self, extent: Extent) -> bool:
+        return position_of(extent.number, extent.size) <= self.stable
 
     @property
     def unstable(self) -> int:
@@ -264,23 +217,18 @@ class Shipper:
         unstable = self.unstable
         if unstable <= self._flight_size:
             return None
-        stores = "; ".join(self._told(name) for name in self.missed or self.behind)
+        stores = "; ".join(self._members.told(name) for name in self.missed or self.behind)
         return (
             f"{unstable} bytes of the journal are in too few stores, and {self._flight_size} may"
             f" be: waiting for {stores}"
         )
 
-    def _told(self, name: str) -> str:
-        problem = self._problem(self._members[name])
-        return name if problem is None else f"{name} ({problem})"
-
-    def _problem(self, member: _Member) -> str | None:
-        return LOST if member.name in self._doubts and member.is_known else member.problem
-
     def start(self) -> None:
         """Ask the stores for what they need; later calls follow by themselves."""
         self._ship()
         self._probe_timer = self._timers.call_later(PROBE_SECONDS, self._probe)
+        if self._lease is not None:
+            self._lease.start(partial(self._claim_again, besides=()))
 
     def expect(self, done: Callable[[], None]) -> Callable[[int], None]:
         """Return what gets the position of a barrier, once it is known: until then nothing gathers
@@ -309,7 +257,7 @@ class Shipper:
         self._barriers.clear()
         if self._probe_timer is not None:
             self._probe_timer.cancel()
-        for member in self._members.values():
+        for member in self._members:
             for timer in (member.timer, member.gathering):
                 if timer is not None:
                     timer.cancel()
@@ -319,63 +267,41 @@ class Shipper:
     @property
     def problems(self) -> Mapping[str, str]:
         """By store."""
-        told = ((name, self._problem(member)) for name, member in self._members.items())
-        return {name: problem for name, problem in told if problem is not None}
+        return self._members.problems
 
     @property
     def missed(self) -> tuple[str, ...]:
         """The stores without which nothing becomes stable; empty if enough respond."""
-        responsive = self._responsive()
-        if is_viable(self._membership, responsive):
-            return ()
-        return tuple(name for name in self._membership.stores if name not in responsive)
+        return self._members.missed
 
     @property
     def behind(self) -> tuple[str, ...]:
         """The stores that do not have all of the log."""
-        return tuple(
-            name
-            for name, member in self._members.items()
-            if member.copy.written != self._epoch or member.copy.end < self.end
-        )
+        return tuple(one.name for one in self._members if self._members.lacks(one, self._log))
+
+    @property
+    def unannounced(self) -> int:
+        """Bytes of the log behind the position that is announced for its stores."""
+        return self._members.unannounced(self._log)
 
     def statuses(self) -> list[MemberStatus]:
-        return [
-            MemberStatus(
-                store=name,
-                is_up=member.is_known,
-                behind=bytes_between(self._log, self._shared_end(member.copy), self.end),
-                problem=self._problem(member),
-            )
-            for name, member in self._members.items()
-        ]
-
-    def _shared_end(self, copy: Copy) -> int:
-        return copy.end if copy.written == self._epoch else common_end(copy.extents, self._log)
-
-    def _responsive(self) -> set[str]:
-        return {
-            name
-            for name, member in self._members.items()
-            if member.is_known and name not in self._doubts
-        }
+        return self._members.statuses(self._log)
 
     def _ship(self) -> None:
-        for member in self._members.values():
+        for member in self._members:
             self._ask(member)
 
     def _probe(self) -> None:
         self._probe_timer = self._timers.call_later(PROBE_SECONDS, self._probe)
-        self._claim_again(besides={one.name for one in self._members.values() if one.was_asked})
-        for member in self._members.values():
+        self._claim_again(besides={one.name for one in self._members if one.was_asked})
+        for member in self._members:
             member.was_asked = False
 
     def _claim_again(self, *, besides: Collection[str]) -> None:
         """Ask the stores what they have; those that are asked something will say it."""
-        number, claimant = self._epoch
-        for name, member in self._members.items():
-            if member.is_known and not member.is_asked and name not in besides:
-                self._send(member, ClaimRequest(number=number, claimant=claimant))
+        for member in self._members:
+            if member.is_known and not member.is_asked and member.name not in besides:
+                self._claim(member)
 
     def _resume(self) -> None:
         """Ask the stores that waited."""
@@ -383,20 +309,20 @@ class Shipper:
             self._is_held = False
             self._ship()
 
-    def _ask(self, member: _Member) -> None:
+    def _ask(self, member: Member) -> None:
         if self._closed or member.is_asked or member.is_fenced or member.timer is not None:
             return
-        number, claimant = self._epoch
         if not member.is_known:
-            self._send(member, ClaimRequest(number=number, claimant=claimant))
+            self._claim(member)
             return
+        number, claimant = self._epoch
         change = next_change(
             member.copy,
             self._epoch,
             self._log,
             stable=self.stable,
             removal=self._removal,
-            meeting=self._meeting_point(),
+            meeting=self._members.meeting_point,
             identities=self._identities,
         )
         match change:
@@ -419,7 +345,11 @@ class Shipper:
             case None:
                 self._is_held |= bool(member.copy.replaced)
 
-    def _gathers(self, member: _Member, piece: Piece) -> bool:
+    def _claim(self, member: Member) -> None:
+        number, claimant = self._epoch
+        self._send(member, ClaimRequest(number=number, claimant=claimant))
+
+    def _gathers(self, member: Member, piece: Piece) -> bool:
         """Whether more is to come into the next request, which has the end of the log alone."""
         most = self._limits.gather_bytes
         if self._flight_size is not None:
@@ -431,18 +361,18 @@ class Shipper:
             and piece.position + piece.size == self.end
         )
 
-    def _gather(self, member: _Member) -> None:
+    def _gather(self, member: Member) -> None:
         seconds = self._limits.gather_seconds
         if seconds and not (self._expected or self._barriers or member.gathering):
             member.gathering = self._timers.call_later(seconds, partial(self._gathered, member))
 
-    def _gathered(self, member: _Member) -> None:
+    def _gathered(self, member: Member) -> None:
         member.gathering = None
         self._ask(member)
 
     def _hasten(self) -> None:
         """Somebody waits: ask what gathers."""
-        for member in self._members.values():
+        for member in self._members:
             if member.gathering is not None:
                 member.gathering.cancel()
                 self._gathered(member)
@@ -451,13 +381,10 @@ class Shipper:
         """Whether more would not make anything stable, and could not be removed at the store."""
         if copy.written != self._epoch or copy.renewed is not None or copy.end <= self.stable:
             return False
-        begin = max(self.stable, self._base, self._meeting_point())
+        begin = max(self.stable, self._base, self._members.meeting_point)
         return bytes_between(copy.extents, begin, copy.end) >= self._limits.ahead_bytes
 
-    def _meeting_point(self) -> int:
-        return meeting_point([one.copy for one in self._members.values()], self._epoch)
-
-    def _append(self, member: _Member, piece: Piece) -> None:
+    def _append(self, member: Member, piece: Piece) -> None:
         size = min(piece.size, self._limits.request_bytes)
         data = self._tail.take(piece.position, size) if size else b""
         if data is None:
@@ -466,7 +393,7 @@ class Shipper:
         else:
             self._send_piece(member, piece, data)
 
-    def _read(self, member: _Member, piece: Piece, data: bytes) -> None:
+    def _read(self, member: Member, piece: Piece, data: bytes) -> None:
         if self._closed:
             return
         member.is_asked = False
@@ -475,7 +402,7 @@ class Shipper:
         else:
             self._failed(member, "the journal's disk refuses what the store needs", 0.0)
 
-    def _keep(self, member: _Member, segment: int, data: bytes) -> None:
+    def _keep(self, member: Member, segment: int, data: bytes) -> None:
         if self._closed:
             return
         member.is_asked = False
@@ -494,7 +421,7 @@ class Shipper:
         self._identities = [one for one in self._identities if one != segment]
         self._ask(member)
 
-    def _send_piece(self, member: _Member, piece: Piece, data: bytes) -> None:
+    def _send_piece(self, member: Member, piece: Piece, data: bytes) -> None:
         self._send(
             member,
             AppendRequest(
@@ -508,42 +435,54 @@ class Shipper:
             ),
         )
 
-    def _send(self, member: _Member, request: Request) -> None:
+    def _send(self, member: Member, request: Request) -> None:
         member.is_asked = member.was_asked = True
+        member.is_claimed = isinstance(request, ClaimRequest)
+        if self._lease is not None:
+            member.sent_at = self._lease.now()
         answered = partial(self._answered, member, verb_of(request))
         self._transport.send(member.name, request, answered)
 
     # ------------------------------------------------------------------ the answers
 
-    def _answered(self, member: _Member, verb: str, answer: Answer) -> None:
+    def _answered(self, member: Member, verb: str, answer: Answer) -> None:
         if self._closed:
             return
         self.requests[verb, _result(answer)] += 1
         stable = self.stable
         self._take(member, answer)
         if not self._closed:
+            self._note_response(member, verb)
             self._watch(advanced=self.stable > stable)
 
-    def _take(self, member: _Member, answer: Answer) -> None:
+    def _note_response(self, member: Member, verb: str) -> None:
+        if member.problem is not None:
+            if not member.is_missing:
+                member.is_missing = True
+                self._responds(member.name, member.problem)
+        elif member.is_missing and (verb != _CLAIM or not self._members.lacks(member, self._log)):
+            # It may answer claims and refuse all that follows.
+            member.is_missing = False
+            self._responds(member.name, None)
+
+    def _take(self, member: Member, answer: Answer) -> None:
         member.is_asked = False
         if isinstance(answer, Copy):
-            if member.copy.written == self._epoch != answer.written:
+            if self._members.forgets(member, answer):
                 self._lost(member)
             if self._closed:
                 return
-            member.copy, member.is_known = answer, True
-            member.failures, member.problem = 0, None
-            self._doubts.take_answer(member.name)
+            self._members.take_copy(member, answer, self._log)
+            if self._lease is not None and self._members.counts(member):
+                self._lease.renew(member.name, member.sent_at)
             self._advance()
             self._gather(member)
             self._ask(member)
             self._resume()
             return
-        self._doubts.drop_answer(member.name)
+        self._members.drop_answer(member)
         if isinstance(answer, FencedError):
-            member.is_fenced, member.is_known = True, False
-            member.problem = str(answer)
-            self._fence = self._fence or answer
+            self._members.fence(member, answer)
             self._check_fence()
         elif isinstance(answer, Unanswered):
             self._failed(member, answer.reason, answer.retry_after)
@@ -554,7 +493,7 @@ class Shipper:
             if isinstance(answer, UnknownError | UnclaimedError):
                 self._lost(member)
 
-    def _failed(self, member: _Member, reason: str, retry_after: float) -> None:
+    def _failed(self, member: Member, reason: str, retry_after: float) -> None:
         """Ask what it has, later."""
         member.is_known, member.problem = False, reason
         member.failures += 1
@@ -569,48 +508,36 @@ class Shipper:
     def _watch(self, *, advanced: bool) -> None:
         was_stalled = bool(self.stalled)
         if missed := self.missed:
-            self.stalled = {
-                name: self._problem(self._members[name]) or NO_ANSWER for name in missed
-            }
+            problems = self.problems
+            self.stalled = {name: problems.get(name, NO_ANSWER) for name in missed}
         elif advanced or not self.unstable:
             self.stalled = {}
         if bool(self.stalled) is not was_stalled:
             self._stalls()
 
-    def _ask_again(self, member: _Member) -> None:
+    def _ask_again(self, member: Member) -> None:
         member.timer = None
         self._ask(member)
 
-    def _lost(self, member: _Member) -> None:
+    def _lost(self, member: Member) -> None:
         """It has forgotten who may write, so others are asked."""
-        asked = [name for name, one in self._members.items() if one.is_asked]
-        self._doubts.add(member.name, asked=asked)
+        self._members.doubt(member)
         self._check_fence()
         if not self._closed:
             self._claim_again(besides={member.name})
 
     def _check_fence(self) -> None:
-        """A claim that too few stores have heard of ends nothing: it waits for more."""
-        if self._fence is None or self._closed:
-            return
-        left = [
-            name
-            for name, member in self._members.items()
-            if not member.is_fenced and name not in self._doubts
-        ]
-        if not is_viable(self._membership, left):
+        error = self._members.end
+        if error is not None and not self._closed:
             self.close()
-            self._fenced(self._fence)
+            self._fenced(error)
 
     def _advance(self) -> None:
-        copies = {
-            name: member.copy
-            for name, member in self._members.items()
-            if member.copy.written == self._epoch and name not in self._doubts
-        }
-        position = stable_end(self._membership, copies, self._responsive())
+        position = self._members.stable_end
         if position > self.stable:
             self.stable = position
+            if self._stability is not None:
+                self._stability.advance(position, unstable=self.unstable)
             while self._barriers and self._barriers[0][0] <= position and not self._closed:
                 self._barriers.popleft()[1]()
         while self._removals and self._removals[0].through <= self.stable:

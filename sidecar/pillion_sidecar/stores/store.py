@@ -8,10 +8,9 @@ before that, and the writer sends the rest again.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import inf
 
 import msgspec
@@ -44,9 +43,12 @@ from pillion_sidecar.stores.copies import (
     StoreError,
     end_of,
 )
+from pillion_sidecar.stores.extents import load_extents, read_whole, split_runs
 from pillion_sidecar.stores.folders import Folders
 
 EPOCHS_NAME = "epochs.json"
+#: A claim beyond the last one by more would leave the session no numbers.
+MOST_EPOCHS_AHEAD = 1 << 32
 #: The id of a journal, in hexadecimal.
 _SESSION = re.compile(r"[0-9a-f]{32}")
 
@@ -127,6 +129,9 @@ class Store:
         """Fence the session's writers of lower epochs; begin the session if there is none."""
         if _SESSION.fullmatch(session) is None:
             raise MalformedError("a session is the id of a journal: 32 hexadecimal digits")
+        last = self.copy(session).promised.number if session in self._sizes else 0
+        if epoch.number > last + MOST_EPOCHS_AHEAD:
+            raise MalformedError(f"epoch {epoch.number} is too far beyond the last one, {last}")
         if session not in self._sizes:
             if len(self._sizes) >= self._limits.maximum_sessions:
                 raise SessionsError(
@@ -248,13 +253,15 @@ class StoredCopy:
         "lacks_end",
     )  # fmt: skip
 
-    def __init__(self, session: str, files: Files) -> None:
-        """Blocks; raises BrokenError and OSError."""
+    def __init__(self, session: str, files: Files, *, is_own: bool = False) -> None:
+        """``is_own``: the folder is a writer's own. It may lack segments in the middle, which a
+        claim takes from the stores or a repair tells of. A store's copy ends there. Blocks; raises
+        BrokenError and OSError."""
         self._session = session
         self._files = files
         #: What is on disk beside the segments.
         self._epochs = _load_epochs(files, session)
-        self._copy = _load(files, session, self._epochs)
+        self._copy = _load(files, session, self._epochs, is_own=is_own)
         #: For a writer's own folder: it lacked a part of what the writer before had, and has no
         #: counters beyond that yet. Noted with the next change; see :func:`note_whole`.
         self.lacks_end = self._epochs.lacks_end
@@ -281,18 +288,39 @@ class StoredCopy:
         """The copy has the whole base of the epoch, which was claimed."""
         return self._note(replace(self._usable(), written=epoch))
 
+    def note_lack(self) -> None:
+        """Note that the folder lacks something, before it is changed: after a crash it may be the
+        latest copy."""
+        self.lacks_end = True
+        self._note(self._usable())
+
+    def drop_run(self) -> None:
+        """Forget a further run of segments, which cannot be whole any more."""
+        changed = replace(self._usable(), renewed=None)
+        self._shorten(changed)
+        self._note(changed)
+
     def rest(self) -> Copy:
         """Segments before the copy were removed without a note: it is whole only at its end."""
         copy = self._usable()
         return self._note(replace(copy, through=max(copy.through, copy.end)))
 
     def cut(self, epoch: Epoch, position: int) -> Copy:
-        changed = copies.cut(self._usable(), epoch, position)
+        changed = self._sound(copies.cut(self._usable(), epoch, position))
         self._shorten(changed)
         self._clean()
         for number in [one for one in self.identities if one > changed.identities]:
             self._remove_identities(number)
         return self._note(changed)
+
+    def _sound(self, changed: Copy) -> Copy:
+        """Return a copy that was cut, up to where it is sound: the rest of the log follows whole
+        records, and a segment that was not the last may have been damaged."""
+        if changed.extents == self._copy.extents or not changed.extents:
+            return changed
+        last = changed.extents[-1]
+        size = _sound_end(read_whole(self._files, segment_name(last.number), last.size))
+        return replace(changed, extents=(*changed.extents[:-1], last._replace(size=size)))
 
     def keep(self, epoch: Epoch, number: int, data: bytes, *, first: int) -> Copy:
         changed = copies.keep(self._usable(), epoch, number)
@@ -469,17 +497,12 @@ def _load_epochs(files: Files, session: str) -> _Epochs:
         ) from error
 
 
-def _load(files: Files, session: str, epochs: _Epochs) -> Copy:
-    extents: list[Extent] = []
-    for number in segment_numbers(files.names()):
-        name = segment_name(number)
-        header = read_header(read_whole(files, name, HEADER_SIZE))
-        if header is None or header.number != number or header.journal_id.hex() != session:
-            break
-        extents.append(Extent(number, header.created, files.size(name)))
+def _load(files: Files, session: str, epochs: _Epochs, *, is_own: bool) -> Copy:
+    begins = {first for first, _ in epochs.runs}
+    extents, is_damaged = load_extents(files, session, begins=begins, is_own=is_own)
     if extents:
         extents.append(_load_last(files, extents.pop()))
-    runs = _split(extents, epochs.runs)
+    runs = split_runs(extents, epochs.runs)
     renewed = None
     if runs and end_of(runs[-1].extents) < runs[-1].through:
         if epochs.is_renewing:
@@ -489,23 +512,13 @@ def _load(files: Files, session: str, epochs: _Epochs) -> Copy:
     last = runs.pop() if runs else NO_RUN
     return Copy(
         promised=Epoch(*epochs.promised),
-        written=Epoch(*epochs.written),
+        # It may lack a part of the base.
+        written=NO_EPOCH if is_damaged else Epoch(*epochs.written),
         extents=last.extents,
         through=last.through,
         renewed=renewed,
         replaced=tuple(runs),
     )
-
-
-def _split(extents: Sequence[Extent], noted: Sequence[tuple[int, int]]) -> list[Run]:
-    """Return the runs of which there is anything."""
-    begins = [0, *(first for first, _ in noted[1:]), MAXIMUM_NUMBER]
-    throughs = [through for _, through in noted] or [0]
-    runs = [
-        Run(tuple(one for one in extents if begin <= one.number < end), through)
-        for (begin, end), through in zip(pairwise(begins), throughs, strict=True)
-    ]
-    return [run for run in runs if run.extents]
 
 
 def _load_last(files: Files, extent: Extent) -> Extent:
@@ -526,14 +539,6 @@ def _sound_end(data: bytes, begin: int = HEADER_SIZE) -> int:
         if kind == UNSOUND:
             return at
     return len(data)
-
-
-def read_whole(files: Files, name: str, size: int | None = None) -> bytes:
-    file = files.open(name)
-    try:
-        return file.read(0, files.size(name) if size is None else size)
-    finally:
-        file.close()
 
 
 def _check_records(session: str, piece: Piece, data: bytes) -> None:

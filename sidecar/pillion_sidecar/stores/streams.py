@@ -22,6 +22,7 @@ from pillion_sidecar.stores.messages import (
     ReadRequest,
     ReleaseRequest,
     RemoveRequest,
+    check_copy,
 )
 from pillion_sidecar.stores.store import BrokenError, MalformedError
 
@@ -103,6 +104,12 @@ def state_of(last: StoredMessage, checkpoint: StoredMessage) -> StreamState:
     whole = checkpoint.message.whole
     if whole is None:
         raise BrokenError(f"message {checkpoint.sequence} has no state; let nobody else publish")
+    try:
+        check_copy(whole.copy)
+    except ValueError as error:
+        raise BrokenError(
+            f"message {checkpoint.sequence} has no state: {error}; let nobody else publish"
+        ) from None
     copy = _reaching(whole.copy, last.message.end)
     if copy is None:
         raise BrokenError(f"message {last.sequence} does not continue the copy")

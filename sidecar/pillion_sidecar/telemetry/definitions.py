@@ -355,6 +355,37 @@ STORE_FLIGHT_SIZE = _gauge(
     "pillion_store_flight_size_bytes",
     "Maximum bytes of the journal that are in too few stores (stores.flightSize).",
 )
+STORE_UNSTABLE_SECONDS = _gauge(
+    "pillion_store_unstable_seconds",
+    "Time since the oldest write of the journal that is in too few stores; 0 if all is in enough.",
+)
+STORE_UNANNOUNCED_BYTES = _gauge(
+    "pillion_store_unannounced_bytes",
+    "Bytes of the journal behind the position that is announced for its stores (stores.consensus).",
+)
+STORE_FORCED = _counter(
+    "pillion_store_forced_discards_total",
+    "Discards of indications while too few stores had them, by reason: those of "
+    "pillion_indications_discarded_total.",
+    ("reason",),
+)
+STORE_FORCED_SEGMENTS = _counter(
+    "pillion_store_forced_segments_total",
+    "Segments of the journal that were removed while they were in too few stores, by cause: "
+    "lifetime (stores.stabilityLifetimeSeconds), flight-size (more than stores.flightSize is in "
+    "too few stores), volume (the folder has no space for them).",
+    ("cause",),
+)
+STORE_UNPROTECTED = _counter(
+    "pillion_store_unprotected_indications_total",
+    "Indications that were accepted while more than stores.flightSize was in too few stores "
+    "(withoutQuorum Continue).",
+)
+STORE_LEASE_SECONDS = _gauge(
+    "pillion_store_lease_seconds",
+    "Time for which deliveries may begin without a further answer of the stores; 0: none begins. "
+    "Absent unless stores.fencing is Lease.",
+)
 STORE_UP = _gauge(
     "pillion_store_up", "1 if the store did what it was last asked for, else 0.", ("store",)
 )

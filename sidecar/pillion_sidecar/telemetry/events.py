@@ -2,17 +2,8 @@
 ``extra={"event": …}``; a test checks the names against this table, and ``docs/reference/events.md``
 is made from it."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    name: str
-    level: str
-    meaning: str
-    #: Beyond the common fields of every record.
-    fields: tuple[str, ...] = ()
-
+from pillion_sidecar.telemetry.event import Event
+from pillion_sidecar.telemetry.store_events import STORE_EVENTS
 
 EVENTS: tuple[Event, ...] = (
     Event("deliverer-started", "INFO", "The deliverer listens.", ("intake", "telemetry")),
@@ -166,7 +157,7 @@ EVENTS: tuple[Event, ...] = (
         "An accepted indication was discarded undelivered. At most 10 in 10 s are logged for a "
         "destination and reason, and 200 in all; `discards-counted` counts the others. The list "
         "of discards has all (`pillion journal discards`). `detail` is that of the attempt after "
-        "which it was discarded, at most 200 characters.",
+        "which it was discarded, at most 200 characters. `forced`: too few stores had it.",
         (
             "reason",
             "detail",
@@ -177,6 +168,7 @@ EVENTS: tuple[Event, ...] = (
             "sequence_context",
             "sequence_number",
             "attempts",
+            "forced",
         ),
     ),
     Event(
@@ -502,35 +494,7 @@ EVENTS: tuple[Event, ...] = (
         "A start has begun new sequence contexts, since the folder of its journal lacked "
         "something, and cannot note it on the disk. The next start begins new ones again.",
     ),
-    Event(
-        "session-claimed",
-        "INFO",
-        "A start has claimed the journal at its stores, and its folder has the latest copy. "
-        "`restored`: the folder lacked something, so sequence contexts begin again.",
-        ("session", "epoch", "stores", "restored"),
-    ),
-    Event(
-        "session-released",
-        "INFO",
-        "A run has ended with nothing pending, and has had the stores of its journal forget its "
-        "copies. The text says whether all stores were asked.",
-        ("session",),
-    ),
-    Event(
-        "stores-awaited",
-        "WARNING",
-        "A start waits for these stores of the journal; intake answers 503 until enough have "
-        "answered. The text has the reason of each.",
-        ("stores",),
-    ),
-    Event(
-        "stores-missed",
-        "WARNING",
-        "For 10 s too few stores have taken the journal, so nothing becomes stable; delivery goes "
-        "on. Logged once until `stores-back`. The text has the reason of each store.",
-        ("stores",),
-    ),
-    Event("stores-back", "INFO", "Enough stores take the journal again after `stores-missed`."),
+    *STORE_EVENTS,
     Event(
         "log-lines-left-out",
         "WARNING",

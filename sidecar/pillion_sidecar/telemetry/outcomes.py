@@ -254,6 +254,7 @@ def _line(numbered: Numbered, *, shows: bool) -> OutcomeLine:
         group_sequence=one.group_sequence,
         redrives=one.redrives if one.redrives != REDRIVEN_ELSEWHERE else None,
         dead_letter=one.dead_letter,
+        forced=one.forced,
         origin=None if one.origin is None else one.origin.pod,
         replay=one.replay,
         traceparent=None if one.trace is None else one.trace.parent,

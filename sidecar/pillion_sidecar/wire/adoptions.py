@@ -50,6 +50,8 @@ class OrderedStores(_Record, kw_only=True, frozen=True):
     groups: Annotated[list[OrderedGroup], Meta(min_length=1, max_length=_MOST_GROUPS)]
     within: Annotated[str, Meta(pattern=r"^(Quorum|All)\Z")] = "Quorum"
     between: Annotated[str, Meta(pattern=r"^(Any|Majority|All|AllActive)\Z")] = "Any"
+    #: With fencing Lease: as long as the deliverer may deliver after the claim; else 0.
+    lease_seconds: Annotated[float, Meta(ge=0, le=600)] = 0
 
 
 class AdoptionOrder(_Record, kw_only=True, frozen=True):

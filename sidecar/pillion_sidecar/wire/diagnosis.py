@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from pillion_sidecar.wire.outcomes import OutcomeLine
-from pillion_sidecar.wire.queues import AnswerError, Count
+from pillion_sidecar.wire.queues import AnswerError, Count, Number
 
 #: What a volume may have.
 MOST_BYTES = 2**63 - 1
@@ -164,7 +164,23 @@ class StoresStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unstable_bytes: _Bytes
     #: Maximum of them (stores.flightSize).
     flight_size_bytes: _Bytes
+    #: Since the oldest write of the journal that is in too few stores; 0: all is in enough.
+    unstable_seconds: Number = 0.0
+    #: Which position of the stores that respond is announced (stores.consensus).
+    consensus: str = "Majority"
+    #: Bytes of the journal behind that position.
+    unannounced_bytes: _Bytes = 0
+    #: With stores.fencing Lease: for how long deliveries may begin; 0: none begins.
+    lease_seconds: Number | None = None
+    #: Since the start: discards of indications that were in too few stores.
+    forced_discards: Count = 0
+    #: Segments of the journal that were removed while they were in too few stores.
+    forced_segments: Count = 0
+    #: Indications that were accepted while more than flight_size_bytes was in too few stores.
+    unprotected: Count = 0
     members: list[StoreStatus]
+    #: Whether the service wants other stores since, from the next start on.
+    is_changed: bool = False
 
 
 class DelivererStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -60,6 +60,8 @@ class OutcomeLine(
     replay: str | None = None
     #: The trace that its publisher gave (W3C Trace Context).
     traceparent: str | None = None
+    #: Whether it was discarded while too few stores had it.
+    forced: bool = False
     #: The indication, if it is asked for and kept.
     indication: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 

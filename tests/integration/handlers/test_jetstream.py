@@ -13,7 +13,7 @@ from pillion_sidecar.handlers.nats.store import StreamAccess, StreamStore, creat
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, ReadRequest
-from pillion_sidecar.stores.shipping import Unanswered
+from pillion_sidecar.stores.ports import Unanswered
 from pillion_sidecar.testing import FakeTime
 from support.nats_server import INFO, Message, Script, listening
 from support.stores import SESSION, ShippedLog

@@ -18,8 +18,9 @@ from pillion_sidecar.stores.messages import (
     ReleaseRequest,
     RemoveRequest,
 )
+from pillion_sidecar.stores.ports import Unanswered
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
-from pillion_sidecar.stores.shipping import Shipper, ShippingLimits, Unanswered
+from pillion_sidecar.stores.shipping import Shipper, ShippingLimits
 from pillion_sidecar.testing import FakeTime
 from support.broker_programs import NATS_SERVER, WITHOUT_NATS_SERVER
 from support.nats_cluster import LOOK, STREAM, SUBJECT, NATSCluster, clustered

@@ -17,8 +17,9 @@ from pillion_sidecar.stores.claiming import claim_folder
 from pillion_sidecar.stores.copies import FencedError
 from pillion_sidecar.stores.messages import ClaimRequest, Request
 from pillion_sidecar.stores.namespaces import SystemNamespaceFolders
+from pillion_sidecar.stores.ports import Answer
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
-from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Shipper, ShippingLimits
+from pillion_sidecar.stores.shipping import RETRY_SECONDS, Shipper, ShippingLimits
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import RecordingFiles
 from support.journal_gateway import JournalGateway, opened

@@ -1,20 +1,29 @@
 """A sidecar with three gateways that keep copies of its journal: what was stable arrives although
 its folder is lost, and too few gateways are named (S3.2, S3.3, S3.9)."""
 
+import asyncio
+import json
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from aiohttp import ClientError
 
+from pillion_cli.exits import Exit
+from pillion_cli.main import main
 from pillion_sidecar.settings import POD_UID
 from pillion_sidecar.stores.messages import ClaimRequest
 from pillion_sidecar.stores.namespaces import SystemNamespaceFolders
 from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.stores_runtime import session_id
+from pyspark_pillion.errors import FlushTimeoutError
+from pyspark_pillion.options import parse_options
+from pyspark_pillion.source import Job, publish_partition
 from support.journal_gateway import JournalGateway, opened
 from support.listening import Listening, listening
 from support.resources import JSON, write
@@ -188,10 +197,129 @@ async def test_two_missing_gateways_are_named_and_publishing_resumes(world: Worl
 
 async def test_without_a_quorum_it_continues_if_it_is_to(world: World) -> None:
     async with world.sidecar(flightSize="10Ki", withoutQuorum="Continue") as made:
+        await made.publish(*alerts(0, 1), query="ack=stable&timeout=60")
         world.away(0, 1, 2)
-        answer = await made.publish(*alerts(0, 500), query="ack=durable")
+        answer = await made.publish(*alerts(1, 499), query="ack=durable")
         assert answer.status == 200
         await world.listener.delivered(500)
+        # Nothing is called stable that is not, and what was accepted beyond is told.
+        answer = await made.publish(*alerts(500, 1), query="ack=stable&timeout=0.1")
+        assert (answer.status, answer.document["stable"]) == (202, False)
+        await made.logged("flight-exceeded")
+        stores = (await made.get("/v1/status")).document["stores"]
+        assert stores["unprotected"] > 0
+        assert stores["unstableSeconds"] > 0
+        assert stores["unannouncedBytes"] > 0
+        world.back()
+        told = await made.get(f"/v1/receipts/{answer.document['receipt']}?timeout=60")
+        assert (told.status, told.document["stable"]) == (200, True)
+        await made.logged("flight-back")
+
+
+async def test_a_discard_before_it_is_stable_is_told_as_forced(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.listener.behave(status=503)
+    async with world.sidecar(consensus="Lowest") as made:
+        await made.publish(*alerts(0, 1), query="ack=stable&timeout=60")
+        world.away(0, 1, 2)
+        await made.publish(*alerts(1, 1), query="ack=durable")
+        await made.post("/v1/queues/there/purge")
+        await made.logged("indication-discarded", 2)
+        forced = {
+            one["identifier"]: one.get("forced") for one in made.events("indication-discarded")
+        }
+        assert forced == {"0": None, "1": True}
+        code = await asyncio.to_thread(main, ["explain", "1", "--to", made.administration])
+        assert code == 0
+        assert "purged; before enough stores had it" in capsys.readouterr().out
+        status = (await made.get("/v1/status")).document["stores"]
+        assert (status["forcedDiscards"], status["consensus"]) == (1, "Lowest")
+        assert 'pillion_store_forced_discards_total{reason="purged"} 1' in await made.metrics()
+
+
+async def test_what_a_run_could_not_call_stable_the_next_one_does(world: World) -> None:
+    world.listener.behave(status=503)
+    async with world.sidecar() as made:
+        await made.publish(*alerts(0, 1), query="ack=stable&timeout=60")
+        world.away(1, 2)
+        answer = await made.publish(*alerts(1, 2), query="ack=stable&timeout=0.1", publisher="p")
+        assert (answer.status, answer.document["stable"]) == (202, False)
+        receipt = f"/v1/receipts/{answer.document['receipt']}"
+        flushed = await made.post("/v1/flush?publisher=p&level=stable&timeout=0.1")
+        assert (flushed.status, flushed.document["stable"]) == (202, False)
+        # Until its note is on disk.
+        while not (await made.get("/v1/status")).document["history"]["last"]:
+            await made.publish(*alerts(3, 1), query="ack=durable")
+    world.back()
+    async with world.sidecar() as made:
+        await made.logged("session-claimed")
+        told = await made.get(f"{receipt}?level=stable&timeout=60")
+        assert (told.status, told.document["stable"], told.document["pending"]) == (200, True, 2)
+        repeat = await made.publish(*alerts(1, 2), query="ack=stable&timeout=60")
+        assert (repeat.document["duplicate"], repeat.document["stable"]) == (2, True)
+
+
+async def test_a_task_and_a_command_end_once_their_rows_are_in_stores(world: World) -> None:
+    world.listener.behave(status=503)
+    lines = [json.dumps(alert).encode() for alert in alerts(0, 30)]
+    file = world.folder / "alerts.ndjson"
+    file.write_bytes(b"\n".join(lines))
+    async with world.sidecar() as made:
+        options = {"source": "s", "url": made.intake, "flushTimeoutSeconds": "60"}
+
+        def task(level: str) -> int:
+            job = Job(parse_options({**options, "flushLevel": level}), "value", "job")
+            rows = pa.array([line.decode() for line in lines[:20]])
+            batch = pa.record_batch([rows], names=["value"])
+            return publish_partition([batch], job).counts.accepted
+
+        assert await asyncio.to_thread(task, "stable") == 20
+        command = ["publish", str(file), "--to", made.intake, "--source", "s", "--ack", "stable"]
+        assert await asyncio.to_thread(main, command) == 0
+        world.away(0, 1)
+        await made.publish(*alerts(30, 1), query="ack=durable")
+        options["flushTimeoutSeconds"] = "0.2"
+        with pytest.raises(FlushTimeoutError, match="not all had reached stable"):
+            await asyncio.to_thread(task, "stable")
+        assert await asyncio.to_thread(main, [*command, "--timeout", "0.2"]) == Exit.PARTLY
+
+
+async def test_with_a_lease_nothing_is_delivered_while_too_few_stores_answer(world: World) -> None:
+    async with world.sidecar("--session", "one", fencing="Lease", leaseSeconds=5) as made:
+        await made.publish(*alerts(0, 3), query="ack=delivered&timeout=60")
+        await made.logged("lease-held")
+        world.away(0, 1)
+        await made.logged("lease-lapsed")
+        answer = await made.publish(*alerts(3, 1), query="ack=delivered&timeout=0.5")
+        assert (answer.status, answer.document["pending"]) == (202, 1)
+        status = (await made.get("/v1/status")).document["stores"]
+        assert status["leaseSeconds"] == 0
+        assert "pillion_store_lease_seconds 0\n" in await made.metrics()
+        world.back()
+        await world.listener.delivered(4)
+        await made.logged("lease-held", 2)
+
+
+async def test_with_a_lease_one_that_was_stopped_delivers_nothing_beside_the_other(
+    world: World,
+) -> None:
+    world.listener.behave(status=503)
+    lease: dict[str, Any] = {"fencing": "Lease", "leaseSeconds": 5}
+    async with world.sidecar("--session", "one", **lease) as first:
+        await first.publish(*alerts(0, 20), query="ack=stable&timeout=60")
+        first.process.send_signal(signal.SIGSTOP)
+        world.journal = world.folder / "another"
+        async with world.sidecar("--session", "one", **lease) as second:
+            world.listener.behave()
+            await second.logged("session-claimed")
+            began = len(world.listener.arrivals)
+            await second.logged("lease-held")
+            await world.listener.until(lambda: len(world.listener.arrivals) == began + 20)
+            first.process.send_signal(signal.SIGCONT)
+            assert await first.ended() == 1
+            await second.publish(*alerts(20, 1), query="ack=delivered&timeout=60")
+    assert sorted(map(int, world.listener.identifiers[began:])) == list(range(21))
 
 
 async def test_a_start_listens_while_it_waits_for_its_stores(world: World) -> None:

@@ -152,6 +152,32 @@ def test_the_stores(unstable: int, members: list[dict[str, Any]], level: Level, 
     assert bool(found.remedy) == (level is not Level.OK)
 
 
+def test_a_lease_that_has_lapsed_is_a_problem() -> None:
+    down = StoreStatus(name="one", is_up=False, is_missed=True, behind_bytes=0, problem="refused")
+    status = StoresStatus(unstable_bytes=0, flight_size_bytes=1, lease_seconds=0, members=[down])
+    found = check_stores(status)
+    assert found.level is Level.PROBLEM
+    assert found.text.startswith(
+        "nothing is delivered, since too few stores answer (fencing Lease)"
+    )
+    held = msgspec.structs.replace(status, lease_seconds=3.5)
+    assert "nothing becomes stable" in check_stores(held).text
+
+
+def test_stores_that_the_next_start_takes_are_told() -> None:
+    values = {"is_up": True, "is_missed": False, "behind_bytes": 0, "problem": None}
+    found = check_stores(
+        StoresStatus(
+            unstable_bytes=0,
+            flight_size_bytes=1,
+            members=[StoreStatus(name="a", **values)],
+            is_changed=True,
+        )
+    )
+    assert found.level is Level.WARNING
+    assert "the service names others since the start" in found.text
+
+
 def test_no_journal_is_told_with_the_durability() -> None:
     found = check_journal(changed(journal=None, durability="Memory"))
     assert (found.level, found.text) == (Level.OK, "none on disk (durability Memory)")

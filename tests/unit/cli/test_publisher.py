@@ -297,6 +297,20 @@ def test_what_is_not_known_to_be_on_disk_makes_a_durable_publish_partial(
     assert "2 not known to be on disk" in next(summary_lines(publisher.summary))
 
 
+def test_what_is_not_known_to_be_in_stores_makes_a_stable_publish_partial(
+    fake_time: FakeTime,
+) -> None:
+    client = ScriptedClient(
+        _answer(accepted=1, durable=True, stable=True),
+        _answer(202, accepted=1, duplicate=1, durable=True, stable=False, receipt="r"),
+    )
+    publisher = _publisher(client, fake_time, ack="stable", timeout=5)
+    _publish(publisher, "1\n2\n3\n4\n")
+    assert publisher.summary.not_stable == 2
+    assert publisher.summary.exit_code == Exit.PARTLY
+    assert "2 not known to be in enough stores" in next(summary_lines(publisher.summary))
+
+
 # ---------------------------------------------------------------------- over a restart
 
 

@@ -9,6 +9,8 @@ from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.delivery.events import COUNTED_KINDS
 from pillion_sidecar.delivery.settlement import PERIOD_SECONDS, TOLD_IN_ALL, TOLD_OF_KIND
 from support.delivery import Deliverer, destination
+from support.fake_journal import FakeJournal
+from support.journaled import settle_loads
 from support.outcomes import KeptOutcomes
 
 
@@ -49,6 +51,26 @@ def test_the_first_of_a_kind_are_told_at_once_and_the_rest_counted(
     assert len(_told(caplog, "indication-discarded")) == TOLD_OF_KIND + 2
     deliverer.service.close()
     assert len(_told(caplog, "discards-counted")) == 1
+
+
+def test_a_discard_of_what_too_few_stores_have_is_told_as_forced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listed, journal = KeptOutcomes(), FakeJournal()
+    journal.unstable = {2}
+    deliverer = Deliverer(history=listed, journal=journal)
+    deliverer.apply([_queue_of_one("siem")])
+    for number in range(3):
+        deliverer.publish(f"i{number}")
+        journal.commit()
+        settle_loads(deliverer, journal)
+    assert [(one.identifier, one.forced) for one in listed.discards] == [
+        ("i0", False),
+        ("i1", True),
+    ]
+    stable, forced = _told(caplog, "indication-discarded")
+    assert (stable["forced"], forced["forced"]) == (None, True)
+    assert forced["message"] == "indication discarded before it was stable: queue-full"
 
 
 def test_few_discards_are_told_one_by_one_and_no_timer_waits() -> None:

@@ -19,7 +19,7 @@ from pillion_sidecar.stores.messages import (
     encode_copy,
     refusal_details,
 )
-from pillion_sidecar.stores.shipping import Answer, Unanswered
+from pillion_sidecar.stores.ports import Answer, Unanswered
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender
 

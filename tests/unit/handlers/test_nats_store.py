@@ -35,8 +35,8 @@ from pillion_sidecar.stores.messages import (
     RemoveRequest,
     Request,
 )
+from pillion_sidecar.stores.ports import Unanswered
 from pillion_sidecar.stores.sessions import perform
-from pillion_sidecar.stores.shipping import Unanswered
 from pillion_sidecar.stores.store import BrokenError, Store, StoreLimits
 from pillion_sidecar.stores.streams import StreamState, change, decode_message, fence, state_of
 from support.stores import SESSION, RecordingFolders, ShippedLog

@@ -2,7 +2,7 @@
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -288,6 +288,88 @@ def test_room_comes_back_when_segments_are_removed(files: RecordingFiles) -> Non
     live.run()
     assert live.journal.refusal(10_000) is None
     assert live.journal.statistics.live_bytes == 0
+
+
+class Stores:
+    """A ``LogFollower`` whose stores lack everything, or nothing."""
+
+    def __init__(self) -> None:
+        self.lack = True
+        #: Segments for which it was asked when the folder had no space for them.
+        self.crowded: set[int] = set()
+        self.removals: list[int] = []
+        self.through: list[tuple[int, int]] = []
+
+    def begin(self, number: int, created: float, data: bytes) -> None: ...
+
+    def append(self, data: bytes) -> None: ...
+
+    def on_disk(self, position: int, last_id: int, /) -> None:
+        self.through.append((position, last_id))
+
+    def forces(self, indication_id: int, reason: str, /) -> bool:
+        return self.lack and reason == "purged"
+
+    def keeps(self, number: int, /, *, is_crowded: bool) -> bool:
+        if is_crowded:
+            self.crowded.add(number)
+        return self.lack and not is_crowded
+
+    def refusal(self) -> str | None:
+        return None
+
+    def removed(self, number: int, through: int) -> None:
+        self.removals.append(number)
+
+    def remembered(self, numbers: Sequence[int]) -> None: ...
+
+
+@pytest.fixture
+def stores(live: LiveJournal) -> Stores:
+    stores = Stores()
+    live.journal.follow(stores)
+    return stores
+
+
+def _fill(live: LiveJournal, segments: int) -> None:
+    """Accept and settle so many segments of indications."""
+    for _ in range(segments * MIB // 10_000):
+        live.settle(live.accept(1, body=b"x" * 10_000), 1)
+        live.run()
+    live.time.advance(0.05)
+    live.run()
+
+
+def test_a_segment_that_stores_lack_is_kept_until_they_have_it(
+    live: LiveJournal, stores: Stores
+) -> None:
+    _fill(live, 4)
+    assert stores.removals == []
+    assert live.journal.statistics.segments >= 4
+    stores.lack = False
+    live.journal.reconsider()
+    live.run()
+    assert stores.removals == sorted(stores.removals)
+    assert live.journal.statistics.segments <= 2
+
+
+def test_no_segment_is_kept_beyond_the_folders_bound(live: LiveJournal, stores: Stores) -> None:
+    _fill(live, 60)
+    assert stores.crowded
+    assert set(stores.removals) <= stores.crowded
+    assert live.journal.statistics.total_bytes <= live.settings.maximum_bytes
+
+
+def test_stores_are_told_of_the_ids_that_are_on_disk(live: LiveJournal, stores: Stores) -> None:
+    one = live.accept(1)
+    live.run()
+    assert stores.through == [(live.journal.written, one.id)]
+    assert live.journal.forces(one, DiscardReason.PURGED)
+    assert not live.journal.forces(one, DiscardReason.LIFETIME_EXPIRED)
+
+
+def test_without_stores_nothing_is_forced(live: LiveJournal) -> None:
+    assert not live.journal.forces(live.accept(1), DiscardReason.PURGED)
 
 
 def test_room_comes_back_though_the_oldest_segment_has_something_pending(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.history.outcome import NoteResult, OutcomeQuery
+from pillion_sidecar.history.outcome import NoteResult, OutcomeQuery, lacked_note
 from pillion_sidecar.history.recorder import History
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Unreached
 from pillion_sidecar.reliability.callbacks import Callbacks
@@ -51,6 +51,8 @@ class World:
         self.history = history or History(clock=time, timers=time)
         self.memory = DuplicateMemory(clock=time, window_seconds=3600, capacity=100)
         self.barriers: list[Callable[[], None]] = []
+        #: What waits for stores.
+        self.unstable: list[Callable[[], None]] = []
         self.kept = KeptReceipts(
             history=self.history,
             memory=self.memory,
@@ -58,6 +60,7 @@ class World:
             timers=time,
             barrier=self.barriers.append,
             journal=lambda: "journal-1",
+            stable=lambda: self.unstable.append,
         )
         self.poster, self.observer = FakePoster(), Counted()
         self.callbacks = Callbacks(poster=self.poster, timers=time, observer=self.observer)
@@ -247,6 +250,48 @@ async def test_a_receipt_is_its_namespaces_own_and_an_unknown_one_is_none(
     for receipt, namespace in ((world.receipt.id, None), (world.receipt.id, "x"), ("no", "team")):
         assert await again.kept.find(receipt, namespace=namespace) is None
     assert await again.kept.find(world.receipt.id, namespace="team") is not None
+
+
+async def test_a_receipt_of_an_earlier_run_becomes_stable(fake_time: FakeTime) -> None:
+    world = World(fake_time)
+    world.receipt.is_for_durable = world.receipt.is_for_stable = True
+    world.offer(0, A, number=1)
+    await world.keep()
+    await turns(until=lambda: bool(world.history.last))
+    again = world.again()
+    again.receipt = world.receipt
+    found = await again.found()
+    assert (found.secured.given, found.reached.given) == (True, False)
+    assert await again.found() is found
+    (stable,) = again.unstable
+    stable()
+    assert found.reached is found.stable
+    assert found.stable.given
+
+
+@pytest.mark.parametrize("is_for_durable", [True, False])
+async def test_a_receipt_of_less_asks_no_store(fake_time: FakeTime, is_for_durable: bool) -> None:
+    world = World(fake_time)
+    world.receipt.is_for_durable = is_for_durable
+    world.offer(0, A, number=1)
+    await world.keep()
+    await turns(until=lambda: bool(world.history.last))
+    again = world.again()
+    again.receipt = world.receipt
+    assert not (await again.found()).is_for_stable
+    assert not again.unstable
+
+
+async def test_what_the_journal_may_lack_has_no_receipt(fake_time: FakeTime) -> None:
+    """Its lines are another writer's, or nobody's: they are neither durable nor stable."""
+    world = World(fake_time)
+    await world.keep()
+    world.history.add(lacked_note(at=fake_time.time()))
+    later = world.again()
+    await later.keep()
+    for again in (later.again(), World(fake_time, world.history)):
+        assert await again.kept.find(world.receipt.id, namespace=None) is None
+        assert await again.kept.find(later.receipt.id, namespace=None) is not None
 
 
 async def test_a_receipt_whose_outcomes_have_left_the_history_says_so(fake_time: FakeTime) -> None:

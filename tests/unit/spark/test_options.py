@@ -145,11 +145,17 @@ def test_who_asks_for_delivery_or_for_failure_gets_both() -> None:
     assert asked.on_undelivered == "report"
 
 
-@pytest.mark.parametrize("option", ["ack", "flushLevel"])
-def test_a_level_that_this_version_does_not_have_is_refused_on_the_driver(option: str) -> None:
-    (problem,) = problems(source="s", **{option: "stable"})
-    assert problem.startswith(
-        f"option {option} is 'stable', which this version does not have: choose one of accepted"
+def test_a_task_waits_for_stores_by_its_flush_level_alone() -> None:
+    options = parse_options({"source": "s", "flushLevel": "Stable"})
+    assert (options.ack, options.flush_level, options.on_undelivered) == (
+        "accepted",
+        "stable",
+        "report",
+    )
+    (problem,) = problems(source="s", ack="stable")
+    assert problem == (
+        "option ack is 'stable': choose accepted or durable; that a task waits for stores is said"
+        " by flushLevel"
     )
 
 

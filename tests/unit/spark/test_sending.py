@@ -563,11 +563,13 @@ def test_a_deliverer_that_forgot_the_publisher_fails_the_flush(
 
 
 def test_a_flush_that_is_refused_fails_the_task(make_sender: Any, deliverer: FakeDeliverer) -> None:
-    sender = make_sender(flushLevel="durable")
+    sender = make_sender(flushLevel="stable")
     sender.send(lines_of("a"))
-    deliverer.flush_script += [Answer(400, {"reason": "level=durable needs durability Disk"})]
-    with pytest.raises(RequestRefusedError, match="needs durability Disk"):
+    deliverer.flush_script += [Answer(400, {"reason": "level=stable needs stores"})]
+    with pytest.raises(RequestRefusedError, match=r"flushLevel stable .* needs stores"):
         sender.flush()
+    # No lower level is taken in its place.
+    assert [seen.query["level"] for seen in deliverer.flushed] == ["stable"]
 
 
 def test_a_flush_is_asked_for_again_while_the_deliverer_shuts_down(

@@ -2,42 +2,40 @@
 
 import asyncio
 import errno
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import cast
 
 import pytest
 
+from pillion_sidecar import stores_runtime
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
+from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoresPolicy, Within
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import NoIdentities
 from pillion_sidecar.journal.recovery import recover
-from pillion_sidecar.journal.segments import position_of, segment_name, segment_numbers
-from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
-from pillion_sidecar.stores.copies import Epoch, StoreError
+from pillion_sidecar.journal.segments import HEADER_SIZE, position_of, segment_name, segment_numbers
+from pillion_sidecar.stores.claiming import session_of
+from pillion_sidecar.stores.copies import Epoch
 from pillion_sidecar.stores.messages import (
     ClaimRequest,
-    IdentitiesRequest,
     ReadRequest,
-    Request,
 )
-from pillion_sidecar.stores.sessions import perform
-from pillion_sidecar.stores.shipping import RETRY_SECONDS, Answer, Unanswered
+from pillion_sidecar.stores.shipping import RETRY_SECONDS
 from pillion_sidecar.stores.store import (
     EPOCHS_NAME,
-    MalformedError,
     Store,
     StoredCopy,
-    StoreLimits,
 )
 from pillion_sidecar.stores_runtime import JournalStores, check_access
 from pillion_sidecar.testing import FakeTime
+from support.claims import LIMITS, World, begun_with, files_of, group, log_of, since, stores_of
 from support.crashing_files import Disk, Operation, RecordingFiles
 from support.delivery import destination
 from support.on_disk import OnDisk
@@ -54,120 +52,12 @@ from support.stores import (
 )
 
 SEED = int(os.environ.get("PILLION_KILL_SEED", Random().randrange(1_000_000)))
-LIMITS = StoreLimits(maximum_bytes=64 << 20, maximum_sessions=3)
 
 
-class LiveStores:
-    """A ``Transport`` to stores in memory, each of which answers at once or is away."""
-
-    def __init__(self) -> None:
-        self.folders = {name: RecordingFolders() for name in NAMES}
-        self.stores = {name: Store(self.folders[name], LIMITS) for name in NAMES}
-        self.away: set[str] = set()
-        #: Stores that claim, and do not let themselves be read.
-        self.unread: set[str] = set()
-        #: Stores that keep no identities.
-        self.forgetful: set[str] = set()
-        self.asked: list[tuple[str, Request]] = []
-
-    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:
-        self.asked.append((store, request))
-        asyncio.get_running_loop().call_soon(lambda: answered(self._answer(store, request)))
-
-    def _answer(self, store: str, request: Request) -> Answer:
-        is_read = isinstance(request, ReadRequest | IdentitiesRequest)
-        if store in self.away or (is_read and store in self.unread):
-            return Unanswered(reason=f"{store} is away")
-        if isinstance(request, IdentitiesRequest) and store in self.forgetful:
-            return MalformedError("it takes no such request")
-        try:
-            return perform(self.stores[store], SESSION, request)
-        except StoreError as error:
-            return error
-
-    def close(self) -> None:
-        self.away = set(NAMES)
-
-    def reads(self) -> set[str]:
-        return {store for store, request in self.asked if isinstance(request, ReadRequest)}
-
-
-class World:
-    def __init__(self, files: RecordingFiles | None = None) -> None:
-        self.stores = LiveStores()
-        self.files = files or RecordingFiles()
-        self.time = FakeTime()
-        self.waits: list[tuple[tuple[str, ...], dict[str, str]]] = []
-        self._waited = asyncio.Event()
-
-    def has_shipped(self, log: ShippedLog, *names: str, epoch: Epoch = FIRST) -> None:
-        for name in names:
-            store = self.stores.stores[name]
-            log.ship(store, store.claim(SESSION, epoch), epoch)
-
-    def waiting(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
-        self.waits.append((tuple(missed), dict(problems)))
-        self._waited.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a wait was told that meets the condition."""
-        while not self.waits or not condition():
-            self._waited.clear()
-            await self._waited.wait()
-
-    async def claim(self, claimant: str = "new") -> Claimed:
-        return await claim_folder(
-            self.files,
-            session=SESSION,
-            claimant=claimant,
-            membership=MEMBERSHIP,
-            transport=self.stores,
-            timers=self.time,
-            waiting=self.waiting,
-        )
-
-    def content(self) -> dict[str, bytes]:
-        image = self.files.image()
-        return {name: image[name] for name in image if name.endswith(".segment")}
-
-    def label(self) -> Epoch:
-        return StoredCopy(SESSION, RecordingFiles(self.files.image())).copy.written
-
-
-def log_of(*sizes: int, created: float = 1.0) -> ShippedLog:
-    """One segment for each size, of three records."""
-    log = ShippedLog()
-    for number, size in enumerate(sizes, 1):
-        log.begin(number, created=created)
-        for _ in range(3):
-            log.write(size)
-    return log
-
-
-def since(log: ShippedLog, first: int) -> ShippedLog:
-    """Remove the segments before ``first``."""
-    for number in [one for one in log.segments if one < first]:
-        del log.segments[number]
-    return log
-
-
-def begun_with(log: ShippedLog, created: float) -> ShippedLog:
-    """The log goes on with a segment of another writer."""
-    log.begin(max(log.segments) + 1, created=created)
-    log.write(7)
-    return log
-
-
-def group(name: str, *members: str, backups: tuple[str, ...] = ()) -> StoreGroupMembers:
-    return StoreGroupMembers(
-        name=name,
-        members=tuple(StoreMember(gateway=one) for one in members),
-        backups=tuple(StoreMember(gateway=one) for one in backups),
-    )
-
-
-def files_of(log: ShippedLog) -> dict[str, bytes]:
-    return {segment_name(number): data for number, data in log.segments.items()}
+@pytest.fixture(autouse=True)
+def same_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is lost is that of the session which the stores have."""
+    monkeypatch.setattr(stores_runtime, "token_hex", lambda size: SESSION[: 2 * size])
 
 
 async def test_a_first_start_begins_an_epoch_on_its_own_folder() -> None:
@@ -196,6 +86,30 @@ async def test_a_folder_that_is_gone_is_restored_from_any_two_stores(away: str) 
     assert world.content() == files_of(log)
     assert world.label() == claimed.epoch
     assert len(world.stores.reads()) == 2, "the reads are spread"
+
+
+async def test_a_claim_knows_whether_another_writer_has_claimed_since() -> None:
+    log = log_of(10)
+    world = World(RecordingFiles(files_of(log)))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    assert (await world.claim()).is_ours
+    assert (await world.claim()).is_ours
+    # It has written nothing yet, but may deliver.
+    for name in ("a", "b"):
+        world.stores.stores[name].claim(SESSION, Epoch(7, "other"))
+    claimed = await world.claim()
+    assert (claimed.source, claimed.is_ours) == (None, False)
+
+
+async def test_a_claim_that_another_may_have_missed_knows_nothing_of_that() -> None:
+    """One answer is enough for a claim where all are needed to make something stable."""
+    log = log_of(10)
+    world = World(RecordingFiles(files_of(log)))
+    await asyncio.to_thread(StoredCopy(SESSION, world.files).label, FIRST)
+    world.stores.stores["a"].claim(SESSION, Epoch(2, "other"))
+    world.stores.away = {"a"}
+    everyone = replace(MEMBERSHIP, within=Within.ALL)
+    assert not (await world.claim(membership=everyone)).is_ours
 
 
 async def test_a_folder_that_lacks_the_end_takes_it_and_keeps_its_contexts() -> None:
@@ -283,6 +197,32 @@ async def test_a_store_that_is_claimed_and_cannot_be_read_is_passed_over() -> No
     assert world.content() == files_of(log)
 
 
+async def test_a_start_reads_from_all_that_have_the_log() -> None:
+    """S3.11: copies are alike, so reads are spread."""
+    world, log = World(), log_of(*[10] * 9)
+    world.has_shipped(log, *NAMES)
+    world.stores.away = {"c"}
+    await world.claim()
+    assert world.content() == files_of(log)
+    assert abs(world.stores.reads_of("a") - world.stores.reads_of("b")) <= 1
+
+
+@pytest.mark.parametrize("at", [None, 0, 20, HEADER_SIZE + 9])
+async def test_a_store_that_cannot_be_read_is_not_asked_for_each_segment(at: int | None) -> None:
+    """``at``: where it gives garbage; None: it does not answer."""
+    world, log = World(), log_of(*[10] * 9)
+    world.has_shipped(log, *NAMES)
+    world.stores.away = {"c"}
+    if at is None:
+        world.stores.unread = {"a"}
+    else:
+        world.stores.garbage = {"a": at}
+    await world.claim()
+    assert world.content() == files_of(log)
+    assert world.stores.reads_of("a") == 1
+    assert all(set(problems) <= {"c"} for _, problems in world.waits)
+
+
 @pytest.mark.parametrize(
     ("log", "old"),
     [
@@ -368,21 +308,34 @@ async def test_a_store_without_identities_delays_no_start() -> None:
 class FollowedJournal:
     """Stands in for the part of a ``DiskJournal`` that a start needs."""
 
-    def follow(self, follower: object) -> None:
+    last_id = 0
+
+    def reconsider(self) -> None: ...
+
+    def follow(self, follower: object, *, lease: object) -> None:
         pass
 
 
-def stores_of(
-    world: World, *, session_name: str | None = None, pod_uid: str | None = None
-) -> JournalStores:
-    return JournalStores(
-        StoresPolicy(groups=(group("g", *NAMES),)),
-        service="default",
-        session_name=session_name,
-        pod_uid=pod_uid,
-        connect=lambda *_, **__: world.stores,
-        timers=world.time,
-    )
+@pytest.mark.parametrize(
+    ("having", "away", "told"),
+    [("abc", "", []), ("ab", "", []), ("a", "b", ["c"]), ("a", "", ["b", "c"]), ("", "", [])],
+)
+async def test_a_start_tells_of_stores_that_may_have_lost_what_was_stable(
+    having: str, away: str, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="pillion.stores")
+    world = World()
+    world.has_shipped(log_of(10), *having)
+    world.stores.away = set(away)
+    stores = stores_of(world)
+    await stores.claim(world.files, Path("journal"))
+    stores.close()
+    lacking = [
+        record for record in caplog.records if record.__dict__["event"] == "stores-lack-copy"
+    ]
+    found = [record.__dict__["stores"] for record in lacking]
+    # A third store may be heard of or not, since two are enough.
+    assert [set(one) <= set(told) and bool(one) for one in found] == [True] * bool(told)
 
 
 async def test_a_start_gives_the_stores_what_its_folder_remembers() -> None:
@@ -459,6 +412,7 @@ async def test_a_folder_that_cannot_be_read_is_named() -> None:
         session_name=None,
         pod_uid=None,
         connect=lambda *_, **__: world.stores,
+        clock=world.time,
         timers=world.time,
     )
     with pytest.raises(JournalError, match="journal folder '/data/j': Input/output error"):

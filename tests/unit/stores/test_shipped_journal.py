@@ -7,6 +7,7 @@ quorum has knows all that was stable, though the folder is gone.
 import os
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.stores.quorum import latest
 from pillion_sidecar.stores.reading import FolderReader
 from pillion_sidecar.stores.shipping import MOST_RETRY_SECONDS, Shipper, ShippingLimits
+from pillion_sidecar.stores.stability import Stability
 from pillion_sidecar.testing import FakeTime
 from support.core import SOURCE, Core
 from support.crashing_files import RecordingFiles
@@ -43,7 +45,10 @@ class Run:
     draw: Random
     stores: ScriptedStores = field(default_factory=lambda: ScriptedStores(*NAMES))
     limits: ShippingLimits = field(default_factory=ShippingLimits)
+    #: Seconds that segments are kept for stores.
+    lifetime: float = 0.0
     shipper: Shipper = field(init=False)
+    stability: Stability = field(init=False)
     core: Core = field(init=False)
     #: What was told to be stable.
     stable: set[str] = field(default_factory=set)
@@ -61,6 +66,16 @@ class Run:
 
     def _follow(self, time: FakeTime, journal: DiskJournal, reader: Worker) -> Shipper:
         assert journal.id == SESSION
+        self.stability = Stability(
+            clock=time,
+            timers=time,
+            lifetime=self.lifetime,
+            flight_size=1 << 30,
+            continues=False,
+            base=0,
+            last_id=0,
+            released=lambda: self.core._soon.append(journal.reconsider),
+        )
         self.shipper = Shipper(
             epoch=FIRST,
             membership=MEMBERSHIP,
@@ -71,6 +86,7 @@ class Run:
             timers=time,
             fenced=lambda _: None,
             limits=replace(self.limits, gather_seconds=0.0),
+            stability=self.stability,
         )
         return self.shipper
 
@@ -123,7 +139,7 @@ class LateReader:
 @pytest.mark.parametrize("part", range(12))
 def test_a_start_on_a_quorums_copy_knows_all_that_was_stable(part: int) -> None:
     seed = SEED + part
-    run = Run(Random(seed))
+    run = Run(Random(seed), lifetime=(0.0, 100.0, inf)[part % 3])
     for _ in range(4):
         run.run(STEPS // 4)
         names = run.draw.sample(NAMES, 2)
@@ -141,6 +157,7 @@ def test_a_start_on_a_quorums_copy_knows_all_that_was_stable(part: int) -> None:
         assert unknown == set(), f"seed {seed}"
     run.heal()
     assert run.stable, f"seed {seed}"
+    assert run.lifetime < inf or not run.stability.segments, f"seed {seed}"
     assert run.shipper.stable == run.shipper.end >= run.core.journal.written
     files = run.core.files.image()
     for name in NAMES:

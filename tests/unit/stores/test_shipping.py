@@ -1,6 +1,8 @@
 """A writer's log reaches its stores: one request to each, from where it is, and what is stable is
 told."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from pillion_sidecar.journal.segments import (
 )
 from pillion_sidecar.stores.copies import Epoch
 from pillion_sidecar.stores.doubts import Doubts
+from pillion_sidecar.stores.members import LOST
 from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
@@ -21,16 +24,17 @@ from pillion_sidecar.stores.messages import (
     KeepRequest,
     RemoveRequest,
 )
-from pillion_sidecar.stores.quorum import Between, Membership, StoreGroup
+from pillion_sidecar.stores.quorum import Between, Consensus, Membership, StoreGroup
 from pillion_sidecar.stores.shipping import (
-    LOST,
     MOST_RETRY_SECONDS,
     PROBE_SECONDS,
     RETRY_SECONDS,
     ShippingLimits,
 )
+from pillion_sidecar.stores.stability import Stability
 from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.stores.tail import Tail, whole_records
+from pillion_sidecar.testing import FakeTime
 from support.stores import (
     MEMBERSHIP,
     NAMES,
@@ -744,6 +748,25 @@ def test_each_store_tells_how_far_it_is(writer: Writer) -> None:
     assert writer.shipper.requests["claim", "ok"] == 0
 
 
+def test_a_store_without_room_is_left_alone_for_longer_each_time() -> None:
+    stores = ScriptedStores(*NAMES, limits=StoreLimits(maximum_bytes=600, maximum_sessions=3))
+    writer = Writer(stores=stores)
+    writer.begin(1)
+    writer.write(500)
+    writer.stores.run()
+    writer.write(500)
+    writer.stores.run()
+    for wait in (RETRY_SECONDS, 2 * RETRY_SECONDS, 4 * RETRY_SECONDS):
+        assert "would exceed" in writer.shipper.problems["a"]
+        writer.time.advance(wait * 0.99)
+        assert writer.stores.waiting == []
+        writer.time.advance(wait * 0.01)
+        writer.stores.answer("a")
+        # The claim is taken.
+        assert "would exceed" in writer.shipper.problems["a"]
+        writer.stores.run()
+
+
 def gathering(**given: Any) -> Writer:
     """A writer whose stores have just answered."""
     writer = Writer(gathers=1.0, **given)
@@ -800,3 +823,86 @@ def test_what_is_worth_a_request_does_not_gather(given: dict[str, Any]) -> None:
         assert writer.stores.waiting == []
         writer.write(20)
     assert [one.store for one in writer.stores.waiting] == [*NAMES]
+
+
+# ---------------------------------------------------------------------- what is told of them
+
+
+def test_the_position_that_is_announced_follows_the_rule_of_consensus() -> None:
+    for consensus, has in ((Consensus.LOWEST, 0), (Consensus.MAJORITY, 1), (Consensus.HIGHEST, 2)):
+        writer = Writer(membership=replace(MEMBERSHIP, consensus=consensus))
+        writer.begin(1)
+        writer.stores.run()
+        writer.write(10)
+        for name in ("a", "b"):
+            writer.stores.answer(name)
+        writer.write(10)
+        writer.stores.answer("a")
+        # What a has, but not b, and what b has, but not c.
+        ends = sorted(writer.stores.stores[name].copy(SESSION).end for name in NAMES)
+        assert writer.shipper.unannounced == writer.shipper.end - ends[has]
+
+
+def test_a_store_is_told_of_when_it_fails_and_when_it_takes_the_journal_again() -> None:
+    writer = Writer()
+    writer.begin(1)
+    writer.stores.run()
+    writer.write(10)
+    writer.stores.fail("b")
+    writer.time.advance(RETRY_SECONDS)
+    assert writer.responses == [("b", False)]
+    # It has claimed, and lacks something.
+    writer.stores.answer("b")
+    assert writer.responses == [("b", False)]
+    writer.stores.run()
+    assert writer.responses == [("b", False), ("b", True)]
+
+
+def stability(time: FakeTime, released: Callable[[], None] = lambda: None) -> Stability:
+    return Stability(
+        clock=time,
+        timers=time,
+        lifetime=60,
+        flight_size=1000,
+        continues=False,
+        base=0,
+        last_id=0,
+        released=released,
+    )
+
+
+def test_the_oldest_segment_is_kept_until_it_is_stable() -> None:
+    time, released = FakeTime(), []
+    writer = Writer(time=time, stability=stability(time, lambda: released.append(1)))
+    writer.begin(1)
+    writer.write(10)
+    writer.begin(2)
+    assert writer.shipper.keeps(1, is_crowded=False)
+    assert not writer.shipper.keeps(1, is_crowded=True)
+    writer.stores.run()
+    assert released
+    assert not writer.shipper.keeps(1, is_crowded=False)
+    writer.remove()
+    assert not writer.stability.segments  # type: ignore[union-attr]
+
+
+def test_a_segment_that_goes_before_it_is_stable_is_counted() -> None:
+    time = FakeTime()
+    made = stability(time)
+    writer = Writer(time=time, stability=made)
+    writer.begin(1)
+    writer.begin(2)
+    writer.remove()
+    assert made.segments == {"volume": 1}
+
+
+def test_what_is_discarded_before_it_is_stable_is_forced() -> None:
+    time = FakeTime()
+    writer = Writer(time=time, stability=stability(time))
+    writer.begin(1)
+    writer.write(10)
+    writer.shipper.on_disk(writer.shipper.end, 5)
+    assert writer.shipper.forces(5, "purged")
+    writer.stores.run()
+    assert not writer.shipper.forces(5, "purged")
+    assert writer.shipper.forces(6, "purged")

@@ -15,8 +15,9 @@ from pillion_sidecar.journal.identities import identities_name
 from pillion_sidecar.journal.segments import position_of, segment_numbers, segment_of
 from pillion_sidecar.stores.copies import Copy, Epoch, StoreError
 from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest
+from pillion_sidecar.stores.ports import Unanswered
 from pillion_sidecar.stores.quorum import is_enough, latest
-from pillion_sidecar.stores.shipping import MOST_RETRY_SECONDS, ShippingLimits, Unanswered
+from pillion_sidecar.stores.shipping import MOST_RETRY_SECONDS, ShippingLimits
 from support.crashing_files import Disk, Operation
 from support.stores import MEMBERSHIP, NAMES, SESSION, ScriptedStores, Sent, ShippedLog, Writer
 

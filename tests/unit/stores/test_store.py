@@ -22,6 +22,7 @@ from pillion_sidecar.stores.copies import (
 )
 from pillion_sidecar.stores.folders import SystemFolders
 from pillion_sidecar.stores.store import (
+    MOST_EPOCHS_AHEAD,
     BrokenError,
     MalformedError,
     QuotaError,
@@ -355,3 +356,14 @@ def test_a_gap_is_refused_and_told_where_the_copy_ends() -> None:
     piece, data = log.next(position_of(2, 1 << 20))
     with pytest.raises(GapError, match=f"ends at {copy.end:x}"):
         store.append(SESSION, ONE, piece, data, base=0)
+
+
+def test_a_claim_that_would_leave_no_numbers_is_refused() -> None:
+    store = Store(RecordingFolders(), LIMITS)
+    with pytest.raises(MalformedError, match="too far beyond the last one, 0"):
+        store.claim(SESSION, Epoch(MOST_EPOCHS_AHEAD + 1, "x"))
+    assert not store.sizes
+    store.claim(SESSION, Epoch(7, "x"))
+    with pytest.raises(MalformedError, match="too far beyond the last one, 7"):
+        store.claim(SESSION, Epoch(MOST_EPOCHS_AHEAD + 8, "x"))
+    assert store.claim(SESSION, Epoch(MOST_EPOCHS_AHEAD + 7, "x")).promised.number > 7

@@ -22,8 +22,9 @@ from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.pacing import Pace
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
+from pillion_sidecar.stores.members import MemberStatus
 from pillion_sidecar.stores.namespaces import NamespaceUsage
-from pillion_sidecar.stores.shipping import MemberStatus
+from pillion_sidecar.stores.stability import ForcedBy
 from pillion_sidecar.stores.store import StoreLimits
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.exposition import MetricType
@@ -263,6 +264,13 @@ class WrittenStores:
 
     unstable: int = 700
     flight_size: int = 1000
+    unstable_seconds: float = 12.5
+    unannounced: int = 300
+    consensus: str = "Majority"
+    lease_seconds: float | None = 7.5
+    unprotected: int = 3
+    forced_discards: dict[str, int] = field(default_factory=lambda: {"queue-full": 2})
+    forced_segments: dict[ForcedBy, int] = field(default_factory=lambda: {ForcedBy.LIFETIME: 1})
     stalled: dict[str, str] = field(default_factory=lambda: {"b": "b is away"})
     requests: dict[tuple[str, str], int] = field(
         default_factory=lambda: {("append", "ok"): 5, ("claim", "unanswered"): 2}
@@ -282,6 +290,12 @@ def test_each_store_of_the_journal_has_samples(fake_time: FakeTime) -> None:
     value = partial(_value, metrics)
     assert value("pillion_store_unstable_bytes") == 700
     assert value("pillion_store_flight_size_bytes") == 1000
+    assert value("pillion_store_unstable_seconds") == 12.5
+    assert value("pillion_store_unannounced_bytes") == 300
+    assert value("pillion_store_lease_seconds") == 7.5
+    assert value("pillion_store_unprotected_indications_total") == 3
+    assert value("pillion_store_forced_discards_total", reason="queue-full") == 2
+    assert value("pillion_store_forced_segments_total", cause="lifetime") == 1
     for store, up, missed, behind in (("a", 1, 0, 0), ("b", 0, 1, 900)):
         assert value("pillion_store_up", store=store) == up
         assert value("pillion_store_missed", store=store) == missed

@@ -8,12 +8,25 @@ from pillion_sidecar.config.schema.common import (
     object_name,
     reference,
 )
-from pillion_sidecar.fields import ListOf, Quantity, Rule, amount, declared, resource, structure
+from pillion_sidecar.fields import (
+    Integer,
+    ListOf,
+    Quantity,
+    Rule,
+    amount,
+    declared,
+    resource,
+    structure,
+)
 
 MOST_GROUPS = 8
 MOST_MEMBERS = 8
 #: Default flightSize.
 FLIGHT_SIZE = "64Mi"
+#: Default stabilityLifetimeSeconds.
+STABILITY_LIFETIME = 1200
+#: Default leaseSeconds.
+LEASE = 30
 
 
 class Within(StrEnum):
@@ -31,6 +44,24 @@ class Between(StrEnum):
     ALL = "All"
     #: All groups of which enough stores respond, and at least one.
     ALL_ACTIVE = "AllActive"
+
+
+class Consensus(StrEnum):
+    """Which of the positions of several stores is announced."""
+
+    LOWEST = "Lowest"
+    #: The greatest position that more than half of the stores have.
+    MAJORITY = "Majority"
+    HIGHEST = "Highest"
+
+
+class Fencing(StrEnum):
+    """When a deliverer stops, because another may have claimed its journal."""
+
+    #: Once the stores tell of it.
+    CLAIM = "Claim"
+    #: Also once too few of them have answered for ``leaseSeconds``.
+    LEASE = "Lease"
 
 
 class WithoutQuorum(StrEnum):
@@ -100,12 +131,33 @@ class StoresPolicy:
         description="How many groups make a position stable. Any: one. Majority: more than half. "
         "All: every group. AllActive: every group in which enough stores respond, but not none.",
     )
+    consensus: Consensus = declared(
+        default=Consensus.MAJORITY,
+        description="Which of the positions of the stores that respond is announced, in the status "
+        "and at a start. Lowest: what each of them has. Majority: what more than half of them "
+        "have. Highest: what any of them has. It decides neither what is stable nor from which "
+        "copy a start goes on.",
+    )
     without_quorum: WithoutQuorum = declared(
         default=WithoutQuorum.REFUSE,
         description="What happens to new indications while more than flightSize is in too few "
         "stores. Refuse: they are refused for now (429), and the reason names the missing stores. "
         "Continue: they are accepted, and are lost with the deliverer's volume; publishers that "
         "ask for stable wait.",
+    )
+    fencing: Fencing = declared(
+        default=Fencing.CLAIM,
+        description="When deliveries stop because another deliverer may have claimed the journal. "
+        "Claim: once the stores tell of it, and until then both may deliver. Lease: also while "
+        "too few stores have answered for leaseSeconds, so listeners wait whenever the stores are "
+        "away.",
+    )
+    lease: int = declared(
+        name="leaseSeconds",
+        default=LEASE,
+        type=Integer(minimum=5, maximum=600),
+        description="With fencing Lease: maximum time without answers of enough stores in which "
+        "deliveries begin. A deliverer or gateway that takes over the journal waits as long.",
     )
     #: In bytes.
     flight_size: int = declared(
@@ -114,6 +166,13 @@ class StoresPolicy:
         json_default=FLIGHT_SIZE,
         convert=lambda quantity: int(amount(quantity)),
         description="Maximum bytes of the journal that are in too few stores.",
+    )
+    stability_lifetime: int = declared(
+        name="stabilityLifetimeSeconds",
+        default=STABILITY_LIFETIME,
+        type=Integer(minimum=1, maximum=604_800),
+        description="Maximum time that a segment of the journal is kept for stores that lack it. "
+        "Afterwards it is removed as without stores. What is pending is never removed.",
     )
 
 

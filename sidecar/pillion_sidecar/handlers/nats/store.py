@@ -23,7 +23,7 @@ from pillion_sidecar.stores.messages import (
     RemoveRequest,
     Request,
 )
-from pillion_sidecar.stores.shipping import Answer, Unanswered
+from pillion_sidecar.stores.ports import Answer, Unanswered
 from pillion_sidecar.stores.streams import (
     PART_BYTES,
     SegmentReading,
