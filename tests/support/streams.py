@@ -10,7 +10,12 @@ from typing import Any
 from pillion_sidecar.handlers.nats.jetstream import JetStreamError
 from pillion_sidecar.handlers.nats.store import StreamStore
 from pillion_sidecar.stores.copies import Copy
-from pillion_sidecar.stores.messages import ReadRequest, Request
+from pillion_sidecar.stores.messages import (
+    IdentitiesRequest,
+    ReadRequest,
+    Request,
+    decode_identities,
+)
 from pillion_sidecar.stores.shipping import Answer
 from support.nats_server import Message
 
@@ -41,6 +46,14 @@ class FakeStream:
     refuses_purge: bool = False
     #: Called after each.
     after: Callable[["FakeStream"], None] = lambda _: None
+    #: The subject beside it, of the files of identities; None: nobody has asked for it.
+    beside: "FakeStream | None" = None
+
+    @property
+    def identities(self) -> "FakeStream":
+        if self.beside is None:
+            self.beside = FakeStream()
+        return self.beside
 
     async def configuration(self) -> dict[str, Any]:
         return self.configured
@@ -154,4 +167,21 @@ async def content(store: StreamStore, copy: Copy, *, size: int = 1 << 20) -> dic
             assert part
             data += part
         found[extent.number] = data
+    return found
+
+
+async def identities(store: StreamStore, *, size: int = 40) -> dict[int, bytes]:
+    """Read all files of identities."""
+    listed = await asked(store, IdentitiesRequest())
+    assert isinstance(listed, bytes), listed
+    found: dict[int, bytes] = {}
+    for number, total in decode_identities(listed):
+        data = b""
+        while len(data) < total:
+            position = number << 32 | len(data)
+            part = await asked(store, ReadRequest(identities=True, position=position, size=size))
+            assert isinstance(part, bytes), part
+            assert part
+            data += part
+        found[number] = data
     return found

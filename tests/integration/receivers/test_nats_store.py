@@ -15,6 +15,7 @@ from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.stores.copies import Copy, Epoch, FencedError
 from pillion_sidecar.stores.messages import (
     ClaimRequest,
+    KeepRequest,
     ReleaseRequest,
     RemoveRequest,
 )
@@ -24,7 +25,7 @@ from pillion_sidecar.testing import FakeTime
 from support.broker_programs import NATS_SERVER, WITHOUT_NATS_SERVER
 from support.nats_cluster import LOOK, STREAM, SUBJECT, NATSCluster, clustered
 from support.stores import SESSION, ShippedLog, WaitingReader
-from support.streams import asked, content, copied
+from support.streams import asked, content, copied, identities
 
 pytestmark = pytest.mark.skipif(NATS_SERVER is None, reason=WITHOUT_NATS_SERVER)
 MEMBERSHIP = Membership(groups=(StoreGroup(name="g", members=("nats",)),))
@@ -103,6 +104,10 @@ def claim(number: int) -> ClaimRequest:
     return ClaimRequest(number=number, claimant="w")
 
 
+def keep(segment: int, data: bytes, *, first: int, epoch: int = 1) -> KeepRequest:
+    return KeepRequest(number=epoch, claimant="w", segment=segment, first=first, data=data)
+
+
 async def test_a_writer_goes_on_when_the_leader_is_killed(
     tmp_path: Path, fake_time: FakeTime
 ) -> None:
@@ -169,6 +174,29 @@ async def test_segments_that_are_removed_take_no_room(tmp_path: Path, fake_time:
         fresh = world.store(1)
         copy = await copied(fresh, claim(2))
         assert await content(fresh, copy) == {2: writer.log.segments[2]}
+
+
+async def test_identities_of_removed_segments_are_kept_and_forgotten(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    async with worlds(tmp_path, fake_time) as world:
+        store = world.store()
+        await copied(store, claim(1))
+        files = {number: b"%d" % number * size for number, size in ((2, 9), (3, 2_500_000))}
+        for number, data in files.items():
+            await copied(store, keep(number, data, first=2))
+        fresh = world.store(1)
+        assert (await copied(fresh, claim(2))).identities == 0
+        assert await identities(fresh, size=1 << 20) == files
+        before = await world.cluster.messages()
+        files = {4: b"4" * 1000}
+        await copied(fresh, keep(4, files[4], first=4, epoch=2))
+        # A file of one part, one of three, and what tells of the new one.
+        assert await world.cluster.messages() == before - 4 + 2
+        assert await identities(world.store(2), size=1 << 20) == files
+        assert isinstance(await asked(store, keep(5, b"5", first=5)), FencedError)
+        await copied(fresh, ReleaseRequest(number=2, claimant="w"))
+        assert await world.cluster.messages() == 1
 
 
 async def test_a_session_that_is_released_takes_no_room(

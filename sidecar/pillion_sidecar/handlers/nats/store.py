@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.handlers.authorization import authorization
@@ -14,18 +14,25 @@ from pillion_sidecar.handlers.nats.wire import Login
 from pillion_sidecar.handlers.transport.connector import AddressCheck
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.handlers.transport.target import parse_network_target
+from pillion_sidecar.journal.segments import segment_of
 from pillion_sidecar.protocols.nats import PROTOCOL
-from pillion_sidecar.stores.copies import Copy, Epoch, Extent, StoreError
+from pillion_sidecar.stores.copies import Copy, Epoch, Extent, StoreError, check_writer
 from pillion_sidecar.stores.messages import (
     ClaimRequest,
+    IdentitiesRequest,
+    KeepRequest,
     ReadRequest,
     ReleaseRequest,
     RemoveRequest,
     Request,
+    encode_identities,
 )
 from pillion_sidecar.stores.shipping import Answer, Unanswered
 from pillion_sidecar.stores.streams import (
     PART_BYTES,
+    IdentityFile,
+    IdentityReading,
+    Publication,
     SegmentReading,
     StoredMessage,
     StreamState,
@@ -36,6 +43,7 @@ from pillion_sidecar.stores.streams import (
     extent_at,
     fence,
     fenced,
+    identity_parts,
     state_of,
 )
 
@@ -51,7 +59,11 @@ _BATCH, _BATCH_BYTES = 256, 4 << 20
 #: Bytes around the log's in a message.
 _AROUND = 64 << 10
 
+#: Follows the session in the subject of the files of identities.
+IDENTITIES_SUFFIX = "-identities"
+
 Answered: TypeAlias = Callable[[Answer], None]
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +111,11 @@ def create_stream_store(
     )
     sender = parts.sender(connector, new_wire=jetstream_wires(parts.buffer, login), timeout=timeout)
     subject = f"{access.subject}.{session}"
-    return StreamStore(
-        JetStream(sender, stream=access.stream, subject=subject, discreet=access.url_is_secret),
-        stream=access.stream,
+    log, identities = (
+        JetStream(sender, stream=access.stream, subject=one, discreet=access.url_is_secret)
+        for one in (subject, f"{subject}{IDENTITIES_SUFFIX}")
     )
+    return StreamStore(log, identities, stream=access.stream)
 
 
 class SubjectLog(Protocol):
@@ -128,15 +141,24 @@ class SubjectLog(Protocol):
 class StreamStore:
     """Keeps the copy of one session. Requests are done one after the other."""
 
-    def __init__(self, jetstream: SubjectLog, *, stream: str, part_bytes: int = PART_BYTES) -> None:
-        """``part_bytes``: of the log in a message at most."""
-        self._jetstream = jetstream
+    def __init__(
+        self,
+        jetstream: SubjectLog,
+        identities: SubjectLog,
+        *,
+        stream: str,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """``identities``: of the same stream. ``part_bytes``: of the log in a message at most."""
+        self._jetstream, self._identities = jetstream, identities
         self._part_bytes = part_bytes
         self._stream = stream
         #: None: not known since a failure.
         self._state: StreamState | None = None
         #: The segment that was read last; the next read is likely of it as well.
         self._segment: tuple[Extent, bytes] | None = None
+        #: The same of a file of identities.
+        self._file: tuple[IdentityFile, bytes] | None = None
         self._task: asyncio.Task[Answer] | None = None
         self._waiting: deque[tuple[Request, Answered]] = deque()
         self._closed = False
@@ -153,6 +175,7 @@ class StreamStore:
         if self._task is not None:
             self._task.cancel()
         self._jetstream.close()
+        self._identities.close()
 
     def _begin(self) -> None:
         if self._task is None and self._waiting:
@@ -170,36 +193,69 @@ class StreamStore:
     async def _perform(self, request: Request) -> Answer:
         try:
             if isinstance(request, ReadRequest):
-                return await self._read(request)
-            if isinstance(request, ClaimRequest):
-                await self._check()
-                await self._fence(request.epoch)
-            if isinstance(request, ReleaseRequest):
-                # Asked anew: others may have claimed the session since.
-                self._state = None
-            answer = await self._change(request)
-            if isinstance(request, RemoveRequest | ReleaseRequest) and self._state is not None:
-                await self._jetstream.purge(self._state.needed)
-            return answer
+                reads = self._read_identities if request.identities else self._read
+                return await reads(request)
+            if isinstance(request, IdentitiesRequest):
+                return await self._list()
+            return await self._perform_change(request)
         except StoreError as error:
             return error
         except JetStreamError as error:
             self._state = None
             return Unanswered(reason=str(error))
 
+    async def _perform_change(self, request: Request) -> Answer:
+        if isinstance(request, ClaimRequest):
+            await self._check()
+            await self._fence(request.epoch)
+        before = 0
+        if isinstance(request, ReleaseRequest):
+            # Asked anew: others may have claimed the session since.
+            self._state = None
+            # Before the release: what comes later is the next writer's.
+            last = await self._identities.last()
+            before = 0 if last is None else last[0] + 1
+        elif isinstance(request, KeepRequest):
+            before = (self._state or StreamState()).first_part
+        answer = await self._change(request)
+        state = self._state
+        if state is None:
+            return answer
+        if isinstance(request, RemoveRequest | ReleaseRequest):
+            await self._jetstream.purge(state.needed)
+        if isinstance(request, KeepRequest) and state.first_part > before > 0:
+            await self._identities.purge(state.first_part)
+        if isinstance(request, ReleaseRequest) and before:
+            await self._identities.purge(before)
+        return answer
+
     async def _change(self, request: Request) -> Copy | Unanswered:
+        file: IdentityFile | None = None
         for _ in range(_TRIES):
             state = self._state or await self._load()
             # Not known while a message is under way.
             self._state = None
             try:
-                self._state = await self._publish(state, request)
+                if isinstance(request, KeepRequest) and file is None:
+                    file = await self._keep(state, request)
+                changing = change(
+                    state, check_request(request), part_bytes=self._part_bytes, file=file
+                )
+                self._state = await self._publish(self._jetstream, changing)
             except JetStreamError as error:
                 if error.code not in _WRONG_LAST:
                     raise
             else:
                 return self._state.copy
         return Unanswered(reason="others publish to the journal's subject all the time")
+
+    async def _keep(self, state: StreamState, request: KeepRequest) -> IdentityFile | None:
+        """Write a file of identities, which is not there before a message of the log says so."""
+        check_writer(state.copy, request.epoch)
+        if state.has_file(request.segment):
+            return state.files[request.segment]
+        parts = identity_parts(request, part_bytes=self._part_bytes)
+        return await self._publish(self._identities, parts)
 
     async def _fence(self, epoch: Epoch) -> None:
         """Refuse all that writers of lower epochs send from now on."""
@@ -208,16 +264,20 @@ class StreamStore:
             self._state = None
             await self._jetstream.publish(fence(epoch, known=state.last), after=None)
 
-    async def _publish(self, state: StreamState, request: Request) -> StreamState:
-        changing = change(state, check_request(request), part_bytes=self._part_bytes)
+    async def _publish(
+        self, log: SubjectLog, publications: Generator[Publication, int, _Result]
+    ) -> _Result:
         try:
-            publication = next(changing)
+            publication = next(publications)
             while True:
-                sequence = await self._jetstream.publish(publication.body, after=publication.before)
-                publication = changing.send(sequence)
+                # Others may have left parts of a file of identities.
+                begins_file = log is self._identities and not publication.before
+                after = None if begins_file else publication.before
+                sequence = await log.publish(publication.body, after=after)
+                publication = publications.send(sequence)
         except StopIteration as ended:
-            changed: StreamState = ended.value
-            return changed
+            result: _Result = ended.value
+            return result
 
     # ------------------------------------------------------------------ what is there
 
@@ -271,6 +331,30 @@ class StreamStore:
                         reading.take(one)
             self._segment = (extent, reading.content())
         return bytes_at(self._segment[1], request)
+
+    async def _list(self) -> bytes:
+        state = self._state = self._state or await self._load()
+        return encode_identities(sorted((one, file.size) for one, file in state.files.items()))
+
+    async def _read_identities(self, request: ReadRequest) -> bytes:
+        state = self._state = self._state or await self._load()
+        number, _ = segment_of(request.position)
+        file = state.files.get(number)
+        if file is None:
+            return b""
+        if self._file is None or self._file[0] != file:
+            reading = IdentityReading(number, file)
+            while not reading.is_done:
+                found = await self._identities.following(
+                    reading.next, count=_BATCH, size=_BATCH_BYTES
+                )
+                if not found:
+                    raise JetStreamError("a message is missing, or not there yet")
+                for sequence, body in found:
+                    if not reading.is_done:
+                        reading.take(sequence, body)
+            self._file = (file, reading.content())
+        return bytes_at(self._file[1], request)
 
     # ------------------------------------------------------------------ the stream
 
