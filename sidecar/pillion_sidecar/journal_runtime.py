@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.durability import assumed_acknowledgement, assumed_durability
+from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability, IndicationService
+from pillion_sidecar.config.schema.stores import StoresPolicy
 from pillion_sidecar.delivery import events
 from pillion_sidecar.fields import amount
 from pillion_sidecar.history.files import HistoryFiles
@@ -72,6 +74,7 @@ class JournalFolder:
         observer: "CommitObserver | None" = None,
     ) -> None:
         """``history`` gets files in the folder once it is opened."""
+        self._settings = settings
         self._folder = settings.journal
         self._session_name = settings.session
         self._gateway = None if settings.gateway is None else settings.gateway.url
@@ -203,7 +206,19 @@ class JournalFolder:
             pod_uid=self._pod_uid,
             connect=connect,
             timers=self._timers,
+            load=self._load_stores,
         )
+
+    def _load_stores(self) -> StoresPolicy | None:
+        """Blocks; raises ConfigurationError and OSError."""
+        settings = self._settings
+        loaded = load_folder(
+            settings.resources,
+            service=settings.service,
+            addresses=settings.addresses,
+            may_be_held=None,
+        )
+        return loaded.service.stores
 
     @property
     def stable(self) -> Callable[[Callable[[], None]], None] | None:
@@ -300,6 +315,8 @@ class JournalFolder:
         """Warn of a revision that asks for another durability or other copies than at the start."""
         if self._copies is not None:
             self._copies.warn_of_change(service)
+        if self._stores is not None:
+            self._stores.renew(service.stores)
         wanted = assumed_durability(service, has_journal=self._folder is not None)
         if wanted is not self.durability:
             logger.warning(

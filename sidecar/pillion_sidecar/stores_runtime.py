@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.schema.stores import StoreMember, StoresPolicy, WithoutQuorum
+from pillion_sidecar.config.schema.stores import (
+    StoreMember,
+    StoresPolicy,
+    StreamMember,
+    WithoutQuorum,
+)
+from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
@@ -36,19 +42,32 @@ SERVICE_IN_URL = "{service}"
 ANSWER_SECONDS = 10.0
 #: Seconds until missed stores are told of: a store that is restarted is back before.
 STALL_SECONDS = 10.0
+#: Seconds between looks at the configuration while a start waits for streams.
+READ_SECONDS = 5.0
 
 
 class SessionClaimed(PartFailed): ...
 
 
 class ClosableTransport(Transport, Protocol):
+    def renew(self, streams: Sequence[StreamMember], /) -> None:
+        """Use what a later configuration says of the same streams. Raises
+        InvalidDestinationError."""
+
     def close(self) -> None: ...
 
 
 class Connect(Protocol):
     def __call__(
-        self, stores: Sequence[str], /, *, session: str, timeout: float
-    ) -> ClosableTransport: ...
+        self,
+        services: Sequence[str],
+        /,
+        *,
+        session: str,
+        timeout: float,
+        streams: Sequence[StreamMember],
+    ) -> ClosableTransport:
+        """``services``: those whose gateways are stores. Raises InvalidDestinationError."""
 
 
 def membership_of(policy: StoresPolicy) -> Membership:
@@ -66,7 +85,16 @@ def membership_of(policy: StoresPolicy) -> Membership:
 
 
 def _names(members: Sequence[StoreMember]) -> tuple[str, ...]:
-    return tuple(member.gateway for member in members)
+    return tuple(member.store for member in members)
+
+
+def streams_of(policy: StoresPolicy) -> list[StreamMember]:
+    """The stores that are streams."""
+    return [one.stream for one in _members(policy) if one.stream is not None]
+
+
+def _members(policy: StoresPolicy) -> list[StoreMember]:
+    return [store for group in policy.groups for store in group.members + group.backups]
 
 
 def session_id(service: str, name: str) -> str:
@@ -83,28 +111,15 @@ def new_claimant(service: str, *, pod_uid: str | None) -> str:
 
 def check_access(policy: StoresPolicy, *, service: str, gateway: str | None) -> None:
     """``gateway``: the URL of gateways. Raises ConfigurationError: the deliverer does not know how
-    to reach each store, or one is named twice."""
-    stores = [store for group in policy.groups for store in group.members + group.backups]
-    names = _names(stores)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigurationError(
-            [
-                Problem(
-                    reason="Invalid",
-                    message="names a store twice, and each has one copy",
-                    remedy="Name each store once, as a member or as a backup of one group.",
-                    resource=f"IndicationService/{service}",
-                    field="spec.stores.groups",
-                    value=", ".join(twice),
-                )
-            ]
-        )
+    to reach each store that is a gateway."""
+    names = [one.gateway for one in _members(policy) if one.gateway is not None]
+    if not names:
+        return
     if gateway is None:
         message = "needs gateways, and this deliverer was not told how to reach any"
     elif len(names) > 1 and SERVICE_IN_URL not in gateway:
         # One gateway would count as all of them.
-        message = f"names {len(names)} stores, and --gateway {gateway} leads to one gateway"
+        message = f"names {len(names)} gateways, and --gateway {gateway} leads to one gateway"
     else:
         return
     raise ConfigurationError(
@@ -113,7 +128,7 @@ def check_access(policy: StoresPolicy, *, service: str, gateway: str | None) -> 
                 reason="Invalid",
                 message=message,
                 remedy=f"Start it with --gateway URL, where {SERVICE_IN_URL} in the URL stands for"
-                " the name of a store, or remove stores.",
+                " the name of a gateway, or remove stores.",
                 resource=f"IndicationService/{service}",
                 field="spec.stores",
                 value=", ".join(group.name for group in policy.groups),
@@ -165,9 +180,12 @@ class JournalStores:
         pod_uid: str | None,
         connect: Connect,
         timers: Timers,
+        load: Callable[[], StoresPolicy | None] = lambda: None,
     ) -> None:
         """``session_name``: finds the journal again when its folder is lost. ``pod_uid``: None
-        outside a cluster. ``connect`` gets the stores and the session."""
+        outside a cluster. ``connect`` gets the stores and the session. ``load`` reads the stores of
+        the present configuration, while the start waits; blocks, and raises ConfigurationError and
+        OSError."""
         self._membership = membership_of(policy)
         self._policy = policy
         self._service, self._session_name = service, session_name
@@ -183,6 +201,9 @@ class JournalStores:
         #: The stores that the start waits for, and the problems of all.
         self._awaited: tuple[Sequence[str], Mapping[str, str]] = self._membership.stores, {}
         self._stall = StallNotice(timers=timers)
+        self._load = load
+        #: While the start waits: when the configuration is read again, or that.
+        self._reading: Timer | asyncio.Task[None] | None = None
         self._epoch = NO_EPOCH
         self._session = ""
 
@@ -197,7 +218,10 @@ class JournalStores:
             found = await asyncio.to_thread(session_of, files)
             self._session = session = self._session_of(found)
             self._transport = self._connect(
-                self._membership.stores, session=session, timeout=ANSWER_SECONDS
+                [one.gateway for one in _members(self._policy) if one.gateway is not None],
+                session=session,
+                timeout=ANSWER_SECONDS,
+                streams=streams_of(self._policy),
             )
             self._claimed = claimed = await claim_folder(
                 files,
@@ -210,8 +234,12 @@ class JournalStores:
             )
         except StoreError as error:
             raise JournalError(f"journal folder {str(folder)!r}: {error}") from error
+        except InvalidDestinationError as error:
+            raise JournalError(f"spec.stores: {error}") from error
         except OSError as error:
             raise path_error(str(folder), error) from error
+        finally:
+            self._stop_reading()
         _tell_claim(session, claimed)
         return bytes.fromhex(session), claimed.lacked
 
@@ -226,7 +254,37 @@ class JournalStores:
             )
         return given
 
+    def renew(self, policy: StoresPolicy | None) -> None:
+        """Reach streams as a later configuration says. All else stays as at the start."""
+        if policy is None or self._transport is None:
+            return
+        try:
+            self._transport.renew(streams_of(policy))
+        except InvalidDestinationError as error:
+            logger.warning(
+                "the stores are reached as before: %s",
+                error,
+                extra={"event": "configuration-warning"},
+            )
+
+    def _read_again(self) -> None:
+        """A claim takes no revision, and servers or credentials may be wrong."""
+        self._reading = asyncio.get_running_loop().create_task(self._reread())
+
+    async def _reread(self) -> None:
+        try:
+            self.renew(await asyncio.to_thread(self._load))
+        except (ConfigurationError, OSError) as error:
+            logger.debug("the configuration cannot be used: %s", error)
+        self._reading = self._timers.call_later(READ_SECONDS, self._read_again)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
     def _wait(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
+        if self._reading is None and streams_of(self._policy):
+            self._reading = self._timers.call_later(READ_SECONDS, self._read_again)
         awaited = tuple(missed), dict(problems)
         if awaited == self._awaited:
             return
@@ -363,6 +421,7 @@ class JournalStores:
     def close(self) -> None:
         """Ship nothing more. Idempotent."""
         self._stall.close()
+        self._stop_reading()
         if self._shipper is not None:
             self._shipper.close()
         if self._transport is not None:

@@ -25,6 +25,7 @@ from pillion_operator.evaluation.references import (
     destination_ref,
     gateway_named,
     is_gateway,
+    streams_named,
 )
 from pillion_operator.evaluation.relaying import (
     GATEWAY_NOT_USABLE,
@@ -278,14 +279,16 @@ class _Observed:
     def injection(self, overlapping: Sequence[str], gateway: Condition | None) -> list[Condition]:
         """``gateway``: as for ``ready``."""
         hand_over_to = gateway_named(self.body, HAND_OVER_TO)
-        serve = gateway is not None and gateway.status == "True"
+        # Of streams the operator knows nothing.
+        streams = streams_named(self.body)
+        serve = gateway.status == "True" if gateway is not None else bool(streams)
         return [
             injection_condition(len(self.pods), self._missed),
             overlap_condition(overlapping),
             durability_condition(
                 self._durability,
                 hand_over_to=hand_over_to,
-                stores=sorted(key.name for key in self._stores),
+                stores=sorted([*streams, *(key.name for key in self._stores)]),
                 serve=serve,
             ),
         ]

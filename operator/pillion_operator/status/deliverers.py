@@ -144,14 +144,15 @@ def durability_condition(
     durability: Durability, *, hand_over_to: str, stores: Sequence[str] = (), serve: bool = False
 ) -> Condition:
     """NotDurableBeyondPod, for mode Sidecar. ``hand_over_to`` is the gateway that gets the rest
-    when a sidecar ends; or empty. ``serve``: whether all ``stores`` are ready."""
+    when a sidecar ends; or empty. ``serve``: whether all ``stores`` are ready, as far as the
+    operator knows."""
     kind = "NotDurableBeyondPod"
     if durability is not Durability.DISK:
         message = f"Pending indications are not on disk: durability is {durability.value}."
         return Condition(kind, "False", "NothingDurable", message)
     if stores and serve:
         message = (
-            f"The gateways {some_of(stores)} keep copies of the journals. What was acknowledged as "
+            f"The stores {some_of(stores)} keep copies of the journals. What was acknowledged as "
             "stable is not lost with its pod."
         )
         return Condition(kind, "False", "CopiesKept", message)

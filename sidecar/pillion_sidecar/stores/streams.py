@@ -395,6 +395,12 @@ def extent_at(copy: Copy, position: int) -> Extent | None:
     return next((one for one in copy.kept if one.number == number and offset < one.size), None)
 
 
+def file_at(state: StreamState, position: int) -> tuple[int, IdentityFile | None]:
+    """Return the segment of a position, and its file of identities; None: there is none."""
+    number, _ = segment_of(position)
+    return number, state.files.get(number)
+
+
 def bytes_at(segment: bytes, request: ReadRequest) -> bytes:
     """Return what a request wants of its segment."""
     _, offset = segment_of(request.position)

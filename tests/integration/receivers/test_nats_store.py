@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.handlers.journals import HTTPStores
-from pillion_sidecar.handlers.nats.store import StreamAccess, StreamStore, create_stream_store
+from pillion_sidecar.config.schema.stores import StreamMember
+from pillion_sidecar.handlers.journals import StoreLinks
+from pillion_sidecar.handlers.nats.link import StreamLink
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.stores.copies import Copy, Epoch, FencedError
@@ -34,7 +35,7 @@ TIMEOUT = 5.0
 
 
 class Writer:
-    def __init__(self, store: StreamStore, epoch: Epoch, time: FakeTime, copy: Copy) -> None:
+    def __init__(self, store: StreamLink, epoch: Epoch, time: FakeTime, copy: Copy) -> None:
         self.log = ShippedLog()
         self.time = time
         self.fenced: list[FencedError] = []
@@ -43,7 +44,7 @@ class Writer:
             membership=MEMBERSHIP,
             log=copy.extents,
             answers={},
-            transport=HTTPStores({"nats": store}),
+            transport=StoreLinks({"nats": store}),
             reader=WaitingReader(self.log),
             timers=time,
             fenced=self.fenced.append,
@@ -77,9 +78,11 @@ class World:
         stack.push_async_callback(resolver.close)
         self._parts = SharedParts(clock=time, timers=time, resolver=resolver)
 
-    def store(self, at: int = 0) -> StreamStore:
-        store = create_stream_store(
-            StreamAccess(url=self.cluster.url(at), stream=STREAM, subject=SUBJECT),
+    def store(self, at: int = 0) -> StreamLink:
+        store = StreamLink(
+            StreamMember(
+                name="nats", servers=(self.cluster.url(at),), stream=STREAM, subject=SUBJECT
+            ),
             session=SESSION,
             parts=self._parts,
             address_policy=AddressPolicy(allow_loopback=True),
@@ -88,7 +91,7 @@ class World:
         self._stack.callback(store.close)
         return store
 
-    def writer(self, store: StreamStore, number: int = 1, copy: Copy | None = None) -> Writer:
+    def writer(self, store: StreamLink, number: int = 1, copy: Copy | None = None) -> Writer:
         writer = Writer(store, Epoch(number, "w"), self.time, copy or Copy())
         self._stack.callback(writer.shipper.close)
         return writer

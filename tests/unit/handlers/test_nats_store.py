@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.handlers.nats.jetstream import JetStreamError
-from pillion_sidecar.handlers.nats.store import StreamStore, unfit
+from pillion_sidecar.handlers.nats.store import StreamLogs, StreamStore, unfit
 from pillion_sidecar.journal.segments import segment_of
 from pillion_sidecar.stores import streams
 from pillion_sidecar.stores.copies import (
@@ -52,8 +52,12 @@ PART = 60
 FIRST, SECOND = Epoch(1, "a"), Epoch(2, "b")
 
 
+def logs_of(stream: FakeStream, **given: Any) -> StreamLogs:
+    return StreamLogs(stream, stream.identities, **given)
+
+
 def store_of(stream: FakeStream) -> StreamStore:
-    return StreamStore(stream, stream.identities, stream="journals", part_bytes=PART)
+    return StreamStore(logs_of(stream), stream="journals", part_bytes=PART)
 
 
 def claiming(epoch: Epoch) -> ClaimRequest:
@@ -118,7 +122,7 @@ async def test_what_was_sent_is_read_back() -> None:
 
 async def test_an_append_that_only_continues_has_no_state_with_it() -> None:
     stream = FakeStream()
-    store = StreamStore(stream, stream.identities, stream="journals")
+    store = StreamStore(logs_of(stream), stream="journals")
     log = log_of(10)
     await shipped(store, log)
     for _ in range(200):
@@ -606,6 +610,48 @@ async def test_a_stream_that_could_lose_messages_is_no_store(
     assert told.reason.startswith("stream journals is no store: ")
     assert words in told.reason
     assert not stream.messages
+
+
+async def test_servers_that_take_too_little_are_no_store() -> None:
+    stream = FakeStream(payload=500_000)
+    told = await asked(StreamStore(logs_of(stream), stream="journals"), claiming(FIRST))
+    assert told == Unanswered(
+        reason="the servers take messages of 500000 bytes, and a store needs 1048576; set"
+        " max_payload to 1 MiB or more"
+    )
+
+
+# The way to it.
+
+
+async def test_after_a_failure_it_goes_on_over_another_connection() -> None:
+    stream = FakeStream()
+    moves: list[bool] = []
+    store = StreamStore(logs_of(stream, move=lambda: moves.append(True)), stream="journals")
+    await copied(store, claiming(FIRST))
+    assert moves == []
+
+    def fail(_: FakeStream) -> None:
+        raise JetStreamError("no answer")
+
+    stream.before = fail
+    assert isinstance(await asked(store, claiming(SECOND)), Unanswered)
+    assert moves == [True]
+
+
+async def test_a_later_connection_is_used_from_the_next_request_on() -> None:
+    first, second, last = FakeStream(), FakeStream(), FakeStream()
+    store = StreamStore(logs_of(first), stream="journals")
+    await copied(store, claiming(FIRST))
+    told: list[object] = []
+    store.send(claiming(FIRST), told.append)
+    store.use(logs_of(second))
+    store.use(logs_of(last))
+    await copied(store, claiming(SECOND))
+    assert (bool(first.messages), bool(second.messages), bool(last.messages)) == (True, False, True)
+    assert told == [Copy(promised=FIRST)]
+    store.use(logs_of(second))
+    store.close()
 
 
 # Beside a gateway's store, at random.

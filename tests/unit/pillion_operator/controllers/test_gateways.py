@@ -10,6 +10,7 @@ from pillion_operator.store import Key
 from pillion_sidecar.config.schema.service import Durability
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
+from support.store_cases import stream
 
 HUB = {"name": "hub"}
 TO_GRAVE = {"deadLetterRef": {"name": "grave"}}
@@ -151,6 +152,23 @@ def test_a_journal_that_goes_with_its_pod_is_told_of_and_leaves_the_service_read
         world.pods["sidecar"].durability = Durability.MEMORY
         await settled(world)
         assert condition(world, *durable) == ("False", "NothingDurable")
+
+    virtually(scenario)
+
+
+def test_streams_keep_copies_as_far_as_the_operator_knows() -> None:
+    async def scenario(world: World) -> None:
+        durable = ("IndicationService", "default", "NotDurableBeyondPod")
+        stores = {"groups": [{"name": "all", "members": [stream()]}]}
+        world.resource("IndicationService", "default", {"stores": stores})
+        await settled(world)
+        assert condition(world, *durable) == ("False", "CopiesKept")
+        assert condition(world, "IndicationService", "default", "GatewayReady") == ("", "")
+        # A gateway beside it is not there.
+        stores["groups"][0]["members"].append({"gatewayRef": HUB})
+        world.resource("IndicationService", "default", {"stores": stores})
+        await settled(world)
+        assert condition(world, *durable) == ("True", "StoresNotReady")
 
     virtually(scenario)
 
