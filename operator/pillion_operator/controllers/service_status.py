@@ -279,16 +279,15 @@ class _Observed:
     def injection(self, overlapping: Sequence[str], gateway: Condition | None) -> list[Condition]:
         """``gateway``: as for ``ready``."""
         hand_over_to = gateway_named(self.body, HAND_OVER_TO)
-        # Of streams the operator knows nothing.
-        streams = streams_named(self.body)
-        serve = gateway.status == "True" if gateway is not None else bool(streams)
+        serve = gateway is not None and gateway.status == "True"
         return [
             injection_condition(len(self.pods), self._missed),
             overlap_condition(overlapping),
             durability_condition(
                 self._durability,
                 hand_over_to=hand_over_to,
-                stores=sorted([*streams, *(key.name for key in self._stores)]),
+                stores=sorted(key.name for key in self._stores),
+                streams=streams_named(self.body),
                 serve=serve,
             ),
         ]
