@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import trustme
 
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.schema.listener import Credentials
+from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.config.schema.stores import StreamMember
 from pillion_sidecar.handlers.errors import InvalidDestinationError
 from pillion_sidecar.handlers.nats.link import StreamLink
@@ -16,6 +17,7 @@ from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.stores.messages import AppendRequest, ClaimRequest, ReadRequest
 from pillion_sidecar.stores.shipping import Unanswered
 from pillion_sidecar.testing import FakeTime
+from support.broker_tests import server_tls
 from support.nats_server import INFO, Message, Script, listening
 from support.stores import SESSION, ShippedLog
 from support.streams import NOT_FOUND, FakeStream, asked, content, copied, said
@@ -207,6 +209,27 @@ async def test_credentials_are_those_of_destinations(fake_time: FakeTime) -> Non
     ):
         await copied(store, CLAIM)
     assert (server.logins[0]["user"], server.logins[0]["pass"]) == ("pillion", "open sesame")
+
+
+def trusting(authority: trustme.CA, **given: Any) -> TLSOptions:
+    return TLSOptions(ca_certificates=authority.cert_pem.bytes(), **given)
+
+
+@pytest.mark.parametrize("first", [False, True])
+async def test_servers_are_verified_as_those_of_destinations(
+    fake_time: FakeTime, first: bool
+) -> None:
+    authority, stream = trustme.CA(), FakeStream()
+    tls = server_tls(authority, "nats.example")
+    async with listening(tls, tls_first=first, script=stream.answered) as server:
+        given = {"tls_first": first, "tls": trusting(authority, server_name="nats.example")}
+        async with storing(fake_time, server.url, **given) as store:
+            await copied(store, CLAIM)
+        for wrong in (TLSOptions(), trusting(authority)):
+            async with storing(fake_time, server.url, tls=wrong, tls_first=first) as store:
+                told = await asked(store, CLAIM)
+            assert isinstance(told, Unanswered)
+            assert "certificate" in told.reason
 
 
 async def test_no_answer_quotes_the_credentials(fake_time: FakeTime) -> None:
