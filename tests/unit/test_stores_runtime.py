@@ -148,11 +148,12 @@ async def test_a_start_that_waits_for_a_stream_looks_for_other_servers_and_crede
     )
     claiming = asyncio.create_task(stores.claim(RecordingFiles(), tmp_path))
     await away.asked.wait()
-    for _ in range(4):
-        while not read.is_set():
-            fake_time.advance(READ_SECONDS)
-            await asyncio.sleep(0)
-        read.clear()
+    async with asyncio.timeout(10):
+        for _ in range(4):
+            while not read.is_set():
+                fake_time.advance(READ_SECONDS)
+                await asyncio.sleep(0)
+            read.clear()
     assert away.servers == ["nats://b", "nats://c"]
     assert "the stores are reached as before: it is wrong" in caplog.text
     assert "nats (the server refuses: Authorization Violation)" in caplog.text
