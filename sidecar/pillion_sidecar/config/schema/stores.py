@@ -290,7 +290,7 @@ class StoreMember:
         type=_STREAM,
         assumed="the store is that of `gatewayRef`",
         description="The stream of NATS JetStream that keeps a copy. With its replicas it is one "
-        "store.",
+        "store. Gateways do not adopt from it what a lost pod had pending.",
     )
 
     @property
