@@ -3,11 +3,12 @@
 
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientError
 
 from pillion_sidecar.stores.namespaces import SystemNamespaceFolders
 from pillion_sidecar.stores.store import StoreLimits
@@ -103,10 +104,12 @@ async def test_a_second_deliverer_of_the_session_ends_the_first_by_name(tmp_path
         folder = world.write()
         async with sidecar(folder, "--journal", str(second), *SESSION) as other:
             await other.logged("session-claimed")
-            await first.publish(*alerts(10, 1), query="ack=durable")
-            assert await first.ended() != 0
-            (failed,) = first.events("deliverer-failed")
-            assert "has claimed the session under epoch 2" in str(failed)
+            # It may have ended by its last settlements.
+            with suppress(ClientError):
+                await first.publish(*alerts(10, 1), query="ack=durable")
+            assert await first.ended() == 1
+            # Of one number the greater claimant is the later.
+            assert "has claimed the session under epoch" in "".join(first.said)
 
 
 async def test_a_stop_that_leaves_nothing_pending_ends_the_session(tmp_path: Path) -> None:
