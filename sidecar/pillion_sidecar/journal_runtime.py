@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.durability import assumed_acknowledgement, assumed_durability
+from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability, IndicationService
+from pillion_sidecar.config.schema.stores import StoresPolicy
 from pillion_sidecar.delivery import events
 from pillion_sidecar.fields import amount
 from pillion_sidecar.history.files import HistoryFiles
@@ -76,6 +78,7 @@ class JournalFolder:
     ) -> None:
         """``history`` gets files in the folder once it is opened. ``waiting`` gets what the start
         waits for, as a sentence for publishers."""
+        self._settings = settings
         self._folder = settings.journal
         self._session_name = settings.session
         self._gateway = None if settings.gateway is None else settings.gateway.url
@@ -208,7 +211,8 @@ class JournalFolder:
         if service.stores is None or connect is None:
             return None
         # Late: a journal without stores has no use for it.
-        from pillion_sidecar.stores_runtime import JournalStores, check_access
+        from pillion_sidecar.stores_access import check_access
+        from pillion_sidecar.stores_runtime import JournalStores
 
         check_access(service.stores, service=service.name, gateway=self._gateway)
         return JournalStores(
@@ -220,7 +224,19 @@ class JournalFolder:
             clock=self._clock,
             timers=self._timers,
             waiting=self._waiting,
+            load=self._load_stores,
         )
+
+    def _load_stores(self) -> StoresPolicy | None:
+        """Blocks; raises ConfigurationError and OSError."""
+        settings = self._settings
+        loaded = load_folder(
+            settings.resources,
+            service=settings.service,
+            addresses=settings.addresses,
+            may_be_held=None,
+        )
+        return loaded.service.stores
 
     @property
     def stable(self) -> Callable[[Callable[[], None]], None] | None:
@@ -341,6 +357,7 @@ class JournalFolder:
             self._copies.warn_of_change(service)
         if self._stores is not None:
             self._stores.warn_of_change(service.stores)
+            self._stores.renew(service.stores)
         wanted = assumed_durability(service, has_journal=self._folder is not None)
         if wanted is not self.durability:
             logger.warning(

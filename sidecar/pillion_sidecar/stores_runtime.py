@@ -4,7 +4,7 @@ another deliverer has claimed the session."""
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -12,10 +12,14 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
-from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.schema.stores import Fencing, StoreMember, StoresPolicy, WithoutQuorum
+from pillion_sidecar.config.problems import ConfigurationError
+from pillion_sidecar.config.schema.stores import (
+    Fencing,
+    StoresPolicy,
+    StreamMember,
+    WithoutQuorum,
+)
 from pillion_sidecar.handlers.errors import InvalidDestinationError
-from pillion_sidecar.handlers.gateway import relay_target
 from pillion_sidecar.journal.files import Files, FolderError, JournalError, path_error
 from pillion_sidecar.journal.ports import Worker
 from pillion_sidecar.journal.recovery import log_findings
@@ -24,13 +28,15 @@ from pillion_sidecar.stores.claiming import Claimed, claim_folder, session_of
 from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError, end_of
 from pillion_sidecar.stores.lease import Lease
 from pillion_sidecar.stores.members import NO_ANSWER, MemberStatus
+from pillion_sidecar.stores.notices import ResponseNotices, StallNotice, reasons
 from pillion_sidecar.stores.ports import Transport
-from pillion_sidecar.stores.quorum import Membership, StoreGroup, consensus_position, is_enough
+from pillion_sidecar.stores.quorum import Membership, consensus_position, is_enough
 from pillion_sidecar.stores.reading import FolderReader
 from pillion_sidecar.stores.releasing import release
 from pillion_sidecar.stores.shipping import Shipper
 from pillion_sidecar.stores.stability import ForcedBy, Stability
 from pillion_sidecar.stores.store import EPOCHS_NAME, StoredCopy, note_whole
+from pillion_sidecar.stores_access import members_of, membership_of, streams_of
 from pillion_sidecar.supervision import PartFailed
 
 if TYPE_CHECKING:
@@ -38,44 +44,34 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pillion.stores")
 
-#: Stands for the name of a gateway in ``--gateway``.
-SERVICE_IN_URL = "{service}"
 #: Seconds in which a store answers.
 ANSWER_SECONDS = 10.0
-#: Seconds until missed stores are told of: a store that is restarted is back before.
-STALL_SECONDS = 10.0
+#: Seconds between looks at the configuration while a start waits for streams.
+READ_SECONDS = 5.0
 
 
 class SessionClaimed(PartFailed): ...
 
 
 class ClosableTransport(Transport, Protocol):
+    def renew(self, streams: Sequence[StreamMember], /) -> None:
+        """Use what a later configuration says of the same streams. Raises
+        InvalidDestinationError."""
+
     def close(self) -> None: ...
 
 
 class Connect(Protocol):
     def __call__(
-        self, stores: Sequence[str], /, *, session: str, timeout: float
-    ) -> ClosableTransport: ...
-
-
-def membership_of(policy: StoresPolicy) -> Membership:
-    """Raises ValueError."""
-    return Membership(
-        groups=tuple(
-            StoreGroup(
-                name=group.name, members=_names(group.members), backups=_names(group.backups)
-            )
-            for group in policy.groups
-        ),
-        within=policy.within,
-        between=policy.between,
-        consensus=policy.consensus,
-    )
-
-
-def _names(members: Sequence[StoreMember]) -> tuple[str, ...]:
-    return tuple(member.gateway for member in members)
+        self,
+        services: Sequence[str],
+        /,
+        *,
+        session: str,
+        timeout: float,
+        streams: Sequence[StreamMember],
+    ) -> ClosableTransport:
+        """``services``: those whose gateways are stores. Raises InvalidDestinationError."""
 
 
 def session_id(service: str, name: str) -> str:
@@ -88,138 +84,6 @@ def new_claimant(service: str, *, pod_uid: str | None) -> str:
     service, so that the operator finds the pod: its name may be that of a later one."""
     process = f"{socket.gethostname()}-{token_hex(4)}"
     return process if pod_uid is None else f"{pod_uid}/{service}/{process}"
-
-
-def check_access(policy: StoresPolicy, *, service: str, gateway: str | None) -> None:
-    """``gateway``: the URL of gateways. Raises ConfigurationError: the deliverer does not know how
-    to reach each store, or one is named twice."""
-    stores = [store for group in policy.groups for store in group.members + group.backups]
-    names = _names(stores)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigurationError(
-            [
-                Problem(
-                    reason="Invalid",
-                    message="names a store twice, and each has one copy",
-                    remedy="Name each store once, as a member or as a backup of one group.",
-                    resource=f"IndicationService/{service}",
-                    field="spec.stores.groups",
-                    value=", ".join(twice),
-                )
-            ]
-        )
-    if gateway is None:
-        message = "needs gateways, and this deliverer was not told how to reach any"
-    elif len(names) > 1 and SERVICE_IN_URL not in gateway:
-        # One gateway would count as all of them.
-        message = f"names {len(names)} stores, and --gateway {gateway} leads to one gateway"
-    else:
-        _check_urls(names, gateway, service=service)
-        return
-    raise ConfigurationError(
-        [
-            Problem(
-                reason="Invalid",
-                message=message,
-                remedy=f"Start it with --gateway URL, where {SERVICE_IN_URL} in the URL stands for"
-                " the name of a store, or remove stores.",
-                resource=f"IndicationService/{service}",
-                field="spec.stores",
-                value=", ".join(group.name for group in policy.groups),
-            )
-        ]
-    )
-
-
-def _check_urls(names: Sequence[str], gateway: str, *, service: str) -> None:
-    """Raises ConfigurationError: a name makes no URL, as one that is put where the port is."""
-    for name in names:
-        try:
-            relay_target(gateway, name)
-        except InvalidDestinationError as error:
-            raise ConfigurationError(
-                [
-                    Problem(
-                        reason="Invalid",
-                        message=f"names a store that has no URL by --gateway {gateway}: {error}",
-                        remedy=f"Start it with another URL, where {SERVICE_IN_URL} may be the host,"
-                        " or name the store otherwise.",
-                        resource=f"IndicationService/{service}",
-                        field="spec.stores.groups",
-                        value=name,
-                    )
-                ]
-            ) from None
-
-
-class StallNotice:
-    """Tells once that nothing becomes stable, and once that it does again."""
-
-    def __init__(self, *, timers: Timers) -> None:
-        self._timers = timers
-        self._timer: Timer | None = None
-        self._is_told = False
-
-    def change(self, stalled: Callable[[], Mapping[str, str]]) -> None:
-        """``stalled``: the stores that are missed, and why; it has begun or ended."""
-        self.close()
-        if stalled():
-            self._timer = self._timers.call_later(STALL_SECONDS, partial(self._tell, stalled))
-        elif self._is_told:
-            self._is_told = False
-            logger.info("enough stores take the journal again", extra={"event": "stores-back"})
-
-    def _tell(self, stalled: Callable[[], Mapping[str, str]]) -> None:
-        self._timer, self._is_told = None, True
-        missed = stalled()
-        logger.warning(
-            "too few stores take the journal, so nothing becomes stable; missed are: %s",
-            _reasons(missed, missed),
-            extra={"event": "stores-missed", "stores": list(missed)},
-        )
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-class ResponseNotices:
-    """Tells once that a store does not respond, and once that it does again."""
-
-    def __init__(self, *, timers: Timers) -> None:
-        self._timers = timers
-        self._waiting: dict[str, Timer] = {}
-        self._told: set[str] = set()
-
-    def change(self, store: str, problem: str | None) -> None:
-        """``problem``: None once it takes the journal again."""
-        if problem is not None:
-            tell = partial(self._tell, store, problem)
-            self._waiting[store] = self._timers.call_later(STALL_SECONDS, tell)
-        elif (timer := self._waiting.pop(store, None)) is not None:
-            timer.cancel()
-        elif store in self._told:
-            self._told.remove(store)
-            logger.info(
-                "store %s takes the journal again",
-                store,
-                extra={"event": "store-responsive", "store": store},
-            )
-
-    def _tell(self, store: str, problem: str) -> None:
-        del self._waiting[store]
-        self._told.add(store)
-        logger.warning(
-            "store %s does not take the journal: %s",
-            store,
-            problem,
-            extra={"event": "store-unresponsive", "store": store},
-        )
-
-    def close(self) -> None:
-        for timer in self._waiting.values():
-            timer.cancel()
 
 
 class JournalStores:
@@ -236,10 +100,12 @@ class JournalStores:
         clock: Clock,
         timers: Timers,
         waiting: Callable[[str], None] = lambda _: None,
+        load: Callable[[], StoresPolicy | None] = lambda: None,
     ) -> None:
         """``session_name``: finds the journal again when its folder is lost. ``pod_uid``: None
         outside a cluster. ``connect`` gets the stores and the session, ``waiting`` what a start
-        waits for."""
+        waits for. ``load`` reads the stores of the present configuration, while the start waits;
+        blocks, and raises ConfigurationError and OSError."""
         self._membership = membership_of(policy)
         self._policy = policy
         self._service, self._session_name = service, session_name
@@ -262,6 +128,9 @@ class JournalStores:
         self._awaited: tuple[Sequence[str], Mapping[str, str]] = self._membership.stores, {}
         self._stall = StallNotice(timers=timers)
         self._responses = ResponseNotices(timers=timers)
+        self._load = load
+        #: While the start waits: when the configuration is read again, or that.
+        self._reading: Timer | asyncio.Task[None] | None = None
         self._epoch = NO_EPOCH
         self._session = ""
 
@@ -276,7 +145,10 @@ class JournalStores:
             found = await asyncio.to_thread(session_of, files)
             self._session = session = self._session_of(found)
             self._transport = self._connect(
-                self._membership.stores, session=session, timeout=ANSWER_SECONDS
+                [one.gateway for one in members_of(self._policy) if one.gateway is not None],
+                session=session,
+                timeout=ANSWER_SECONDS,
+                streams=streams_of(self._policy),
             )
             self._claimed = claimed = await claim_folder(
                 files,
@@ -289,8 +161,12 @@ class JournalStores:
             )
         except StoreError as error:
             raise JournalError(f"journal folder {str(folder)!r}: {error}") from error
+        except InvalidDestinationError as error:
+            raise JournalError(f"spec.stores: {error}") from error
         except OSError as error:
             raise path_error(str(folder), error) from error
+        finally:
+            self._stop_reading()
         _tell_claim(session, claimed, self._membership)
         self._tell_lacking(session, claimed)
         return bytes.fromhex(session), claimed.lacked
@@ -329,7 +205,37 @@ class JournalStores:
             )
         return given
 
+    def renew(self, policy: StoresPolicy | None) -> None:
+        """Reach streams as a later configuration says. All else stays as at the start."""
+        if policy is None or self._transport is None:
+            return
+        try:
+            self._transport.renew(streams_of(policy))
+        except InvalidDestinationError as error:
+            logger.warning(
+                "the stores are reached as before: %s",
+                error,
+                extra={"event": "configuration-warning"},
+            )
+
+    def _read_again(self) -> None:
+        """A claim takes no revision, and servers or credentials may be wrong."""
+        self._reading = asyncio.get_running_loop().create_task(self._reread())
+
+    async def _reread(self) -> None:
+        try:
+            self.renew(await asyncio.to_thread(self._load))
+        except (ConfigurationError, OSError) as error:
+            logger.debug("the configuration cannot be used: %s", error)
+        self._reading = self._timers.call_later(READ_SECONDS, self._read_again)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
     def _wait(self, missed: Sequence[str], problems: Mapping[str, str]) -> None:
+        if self._reading is None and streams_of(self._policy):
+            self._reading = self._timers.call_later(READ_SECONDS, self._read_again)
         awaited = tuple(missed), dict(problems)
         if awaited == self._awaited:
             return
@@ -337,7 +243,7 @@ class JournalStores:
         self._waiting(self.wait_reason())
         logger.warning(
             "the start waits for stores of the journal: %s",
-            _reasons(missed, problems),
+            reasons(missed, problems),
             extra={"event": "stores-awaited", "stores": list(missed)},
         )
 
@@ -345,7 +251,7 @@ class JournalStores:
         """Return why nothing is taken before the stores have answered, and what to do."""
         missed, problems = self._awaited
         return (
-            f"the start waits for stores of the journal: {_reasons(missed, problems)}; it goes on"
+            f"the start waits for stores of the journal: {reasons(missed, problems)}; it goes on"
             " by itself once they answer, so see to them and publish again"
         )
 
@@ -567,14 +473,11 @@ class JournalStores:
             self.lease.close()
         if self._stability is not None:
             self._stability.close()
+        self._stop_reading()
         if self._shipper is not None:
             self._shipper.close()
         if self._transport is not None:
             self._transport.close()
-
-
-def _reasons(missed: Iterable[str], problems: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} ({problems.get(name, NO_ANSWER)})" for name in missed)
 
 
 def _call_soon(call: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """For every rule of the schema a resource that it refuses, and the same one mended as its remedy
 says. Unit tests put them to our own validation, cluster tests to a real API server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from support.broker_cases import BROKER_CASES
@@ -16,6 +16,7 @@ from support.resource_rules import Case
 from support.resources import JSON
 from support.response_policy_cases import RESPONSE_POLICY_CASES
 from support.snmp_cases import SNMP_CASES
+from support.store_cases import STORE_CASES, stores
 from support.template_cases import TEMPLATE_CASES
 from support.webhook_cases import WEBHOOK_CASES
 
@@ -76,32 +77,6 @@ def _mof_from(field: str, says: str, refused: JSON, mended: JSON) -> Case:
 
 def _copies(size: str, *, mode: str = "Gateway", **deliverer: JSON) -> JSON:
     return {"journalCopies": {"maximumBytes": size}, "deliverer": {"mode": mode, **deliverer}}
-
-
-def _stores(*members: str, backups: tuple[str, ...] = (), name: str = "all") -> JSON:
-    named, more = ([{"gatewayRef": {"name": one}} for one in names] for names in (members, backups))
-    return {"groups": [{"name": name, "members": named} | ({"backups": more} if more else {})]}
-
-
-def _store_names() -> tuple[Case, ...]:
-    refused = (
-        ("is not the name of an object", "Shared"),
-        ("holds a dot", "sha.red"),
-        ("ends in -headless", "shared-headless"),
-    )
-    within = "spec.stores.groups[0]"
-    good = {"stores": _stores("a", backups=("b",))}
-    named: list[tuple[str, Callable[[str], JSON]]] = [
-        (f"{within}.members[0].gatewayRef.name", lambda name: _stores(name)),
-        (f"{within}.backups[0].gatewayRef.name", lambda name: _stores("a", backups=(name,))),
-    ]
-    cases = (
-        _service(path, says, {"stores": made(name)}, good)
-        for path, made in named
-        for says, name in refused
-    )
-    group = _service(f"{within}.name", "is not the name", {"stores": _stores("a", name="A")}, good)
-    return (*cases, group)
 
 
 _CLASS_CASES = (
@@ -197,32 +172,20 @@ _SERVICE_CASES = (
         "spec.acknowledgement",
         "is Stable",
         {"acknowledgement": "Stable"},
-        {"acknowledgement": "Stable", "stores": _stores("a")},
+        {"acknowledgement": "Stable", "stores": stores("a")},
     ),
-    _service(
-        "spec.stores.groups", "is empty", {"stores": {"groups": []}}, {"stores": _stores("a")}
-    ),
-    _service(
-        "spec.stores.groups[0].members", "is empty", {"stores": _stores()}, {"stores": _stores("a")}
-    ),
-    _service(
-        "spec.stores.flightSize",
-        "is less than one byte",
-        {"stores": {**_stores("a"), "flightSize": "100m"}},
-        {"stores": {**_stores("a"), "flightSize": "1"}},
-    ),
-    *_store_names(),
+    *STORE_CASES,
     _service(
         "spec.stores",
         "has no effect unless",
-        {"stores": _stores("a"), "deliverer": {"mode": "Gateway"}},
-        {"stores": _stores("a")},
+        {"stores": stores("a"), "deliverer": {"mode": "Gateway"}},
+        {"stores": stores("a")},
     ),
     _service(
         "spec.stores",
         "keeps copies of a journal",
-        {"stores": _stores("a"), "durability": "StateOnly"},
-        {"stores": _stores("a"), "durability": "Disk"},
+        {"stores": stores("a"), "durability": "StateOnly"},
+        {"stores": stores("a"), "durability": "Disk"},
     ),
     _callback("holds a character", "https://host/a b/", "https://host/a%20b/"),
     _callback("does not begin with", "ftp://host/", "http://host/"),

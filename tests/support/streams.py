@@ -7,10 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pillion_sidecar.handlers.journals import StoreLink
 from pillion_sidecar.handlers.nats.jetstream import JetStreamError
-from pillion_sidecar.handlers.nats.store import StreamStore
 from pillion_sidecar.stores.copies import Copy
-from pillion_sidecar.stores.messages import ReadRequest, Request
+from pillion_sidecar.stores.messages import (
+    IdentitiesRequest,
+    ReadRequest,
+    Request,
+    decode_identities,
+)
 from pillion_sidecar.stores.ports import Answer
 from support.nats_server import Message
 
@@ -36,14 +41,27 @@ class FakeStream:
     configured: dict[str, Any] = field(default_factory=lambda: dict(CONFIGURATION))
     messages: dict[int, bytes] = field(default_factory=dict)
     sequence: int = 0
+    #: Bytes of a message at most.
+    payload: int = 1 << 20
     #: Called before each message that is published; may raise JetStreamError, and publish others.
     before: Callable[["FakeStream"], None] = lambda _: None
     refuses_purge: bool = False
     #: Called after each.
     after: Callable[["FakeStream"], None] = lambda _: None
+    #: The subject beside it, of the files of identities; None: nobody has asked for it.
+    beside: "FakeStream | None" = None
+
+    @property
+    def identities(self) -> "FakeStream":
+        if self.beside is None:
+            self.beside = FakeStream()
+        return self.beside
 
     async def configuration(self) -> dict[str, Any]:
         return self.configured
+
+    async def most_payload(self) -> int:
+        return self.payload
 
     async def publish(self, body: bytes, *, after: int | None) -> int:
         self.before(self)
@@ -128,21 +146,21 @@ def _returned(sequence: int, body: bytes) -> bytes:
     return b"HMSG REPLY 1 %d %d\r\n%b%b\r\n" % (len(head), len(head) + len(body), head, body)
 
 
-async def asked(store: StreamStore, request: Request) -> Answer:
+async def asked(store: StoreLink, request: Request) -> Answer:
     answer: asyncio.Future[Answer]
     answer = asyncio.get_running_loop().create_future()
     store.send(request, answer.set_result)
     return await answer
 
 
-async def copied(store: StreamStore, request: Request) -> Copy:
+async def copied(store: StoreLink, request: Request) -> Copy:
     """Return the copy that a request is answered with."""
     answer = await asked(store, request)
     assert isinstance(answer, Copy), answer
     return answer
 
 
-async def content(store: StreamStore, copy: Copy, *, size: int = 1 << 20) -> dict[int, bytes]:
+async def content(store: StoreLink, copy: Copy, *, size: int = 1 << 20) -> dict[int, bytes]:
     """Read the segments of a copy."""
     found: dict[int, bytes] = {}
     for extent in copy.extents:
@@ -154,4 +172,21 @@ async def content(store: StreamStore, copy: Copy, *, size: int = 1 << 20) -> dic
             assert part
             data += part
         found[extent.number] = data
+    return found
+
+
+async def identities(store: StoreLink, *, size: int = 40) -> dict[int, bytes]:
+    """Read all files of identities."""
+    listed = await asked(store, IdentitiesRequest())
+    assert isinstance(listed, bytes), listed
+    found: dict[int, bytes] = {}
+    for number, total in decode_identities(listed):
+        data = b""
+        while len(data) < total:
+            position = number << 32 | len(data)
+            part = await asked(store, ReadRequest(identities=True, position=position, size=size))
+            assert isinstance(part, bytes), part
+            assert part
+            data += part
+        found[number] = data
     return found

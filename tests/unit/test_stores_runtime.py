@@ -1,19 +1,34 @@
 """Who reads the log learns which stores are missed."""
 
+import asyncio
 import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
+from pillion_sidecar.config.problems import ConfigurationError
+from pillion_sidecar.config.schema.stores import (
+    StoreGroupMembers,
+    StoreMember,
+    StoresPolicy,
+    StreamMember,
+)
 from pillion_sidecar.diagnosis.status import stores_status
+from pillion_sidecar.handlers.errors import InvalidDestinationError
+from pillion_sidecar.stores.messages import Request
+from pillion_sidecar.stores.notices import STALL_SECONDS, ResponseNotices, StallNotice
+from pillion_sidecar.stores.ports import Answer, Unanswered
+from pillion_sidecar.stores_access import check_access
 from pillion_sidecar.stores_runtime import (
-    STALL_SECONDS,
+    READ_SECONDS,
     JournalStores,
-    ResponseNotices,
-    StallNotice,
 )
 from pillion_sidecar.testing import FakeTime
+from support.crashing_files import RecordingFiles
 
 
 def _events(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -127,6 +142,7 @@ def test_a_change_of_stores_is_told_of_and_what_it_may_cost(
         session_name=None,
         pod_uid=None,
         connect=_not_yet,
+        clock=fake_time,
         timers=fake_time,
     )
     stores.warn_of_change(wanted)
@@ -147,12 +163,96 @@ def test_publishers_are_told_what_a_start_waits_for(fake_time: FakeTime) -> None
         session_name=None,
         pod_uid=None,
         connect=_not_yet,
+        clock=fake_time,
         timers=fake_time,
     )
     assert stores.wait_reason() == (
         "the start waits for stores of the journal: a (no answer yet); b (no answer yet); it goes"
         " on by itself once they answer, so see to them and publish again"
     )
+
+
+def policy_of(*servers: str) -> StoresPolicy:
+    stream = StreamMember(name="nats", servers=servers, stream="journals")
+    group = StoreGroupMembers(name="g", members=(StoreMember(stream=stream),))
+    return StoresPolicy(groups=(group,))
+
+
+@dataclass
+class Away:
+    """A transport to stores that never answer anything but a refusal of the login."""
+
+    servers: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, store: str, _: Request, answered: Callable[[Answer], None]) -> None:
+        self.asked.set()
+        told = Unanswered(reason="the server refuses: Authorization Violation")
+        asyncio.get_running_loop().call_soon(answered, told)
+
+    def renew(self, streams: Sequence[StreamMember], /) -> None:
+        if streams[0].servers == ("nats://wrong",):
+            raise InvalidDestinationError("it is wrong")
+        self.servers += streams[0].servers
+
+    def close(self) -> None: ...
+
+
+async def test_a_start_that_waits_for_a_stream_looks_for_other_servers_and_credentials(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    away = Away()
+    found = iter(["nats://b", "nats://wrong", "nats://c"])
+    read = asyncio.Event()
+
+    def load() -> StoresPolicy | None:
+        server = next(found, None)
+        loop.call_soon_threadsafe(read.set)
+        if server is None:
+            raise ConfigurationError([])
+        return policy_of(server)
+
+    loop = asyncio.get_running_loop()
+    stores = JournalStores(
+        policy_of("nats://a"),
+        service="alerts",
+        session_name=None,
+        pod_uid=None,
+        connect=lambda *_, **__: away,
+        clock=fake_time,
+        timers=fake_time,
+        load=load,
+    )
+    claiming = asyncio.create_task(stores.claim(RecordingFiles(), tmp_path))
+    await away.asked.wait()
+    async with asyncio.timeout(10):
+        for _ in range(4):
+            while not read.is_set():
+                fake_time.advance(READ_SECONDS)
+                await asyncio.sleep(0)
+            read.clear()
+    assert away.servers == ["nats://b", "nats://c"]
+    assert "the stores are reached as before: it is wrong" in caplog.text
+    assert "nats (the server refuses: Authorization Violation)" in caplog.text
+    assert stores.stalled == {"nats": "the server refuses: Authorization Violation"}
+    claiming.cancel()
+    with suppress(asyncio.CancelledError):
+        await claiming
+    stores.close()
+
+
+def test_gateways_alone_need_a_way_to_gateways() -> None:
+    check_access(policy_of("nats://a"), service="alerts", gateway=None)
+    group = StoreGroupMembers(
+        name="g",
+        members=(StoreMember(gateway="one"), *policy_of("nats://a").groups[0].members),
+    )
+    mixed = StoresPolicy(groups=(group,))
+    with pytest.raises(ConfigurationError, match="needs gateways"):
+        check_access(mixed, service="alerts", gateway=None)
+    # There is one gateway.
+    check_access(mixed, service="alerts", gateway="http://one")
 
 
 def _not_yet(*_: object, **__: object) -> NoReturn:

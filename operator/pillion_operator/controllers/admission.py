@@ -16,11 +16,12 @@ from pillion_operator.evaluation.mof import (
 )
 from pillion_operator.evaluation.namespace import Namespace, Parsing, describe, parse
 from pillion_operator.evaluation.references import (
-    OF_SECRETS,
     SERVICE,
     SUBSCRIPTION,
     named_by,
+    names_secret,
     secrets_of,
+    secrets_of_stores,
     service_of,
 )
 from pillion_operator.evaluation.relaying import gateways_named
@@ -122,7 +123,8 @@ class Admission:
             if parsed.resource is None:
                 return _sorted_out(parsed.problems)
             resource = parsed.resource
-        judged = self._judge.judge([resource], service=resource.name)
+        secrets = (one.secret for one in around.secrets(secrets_of_stores(body)))
+        judged = self._judge.judge([resource, *secrets], service=resource.name)
         opinion = _sorted_out(_about(resource, judged), soft=_OF_CLASSES if elsewhere else ())
         opinion = _with(opinion, lacking)
         if not elsewhere:
@@ -182,7 +184,9 @@ def _sorted_out(
     mendable = [
         problem
         for problem in problems
-        if problem.reason == INTERNAL_ERROR or problem.field.startswith((*OF_SECRETS, *soft))
+        if problem.reason == INTERNAL_ERROR
+        or names_secret(problem.field)
+        or problem.field.startswith(soft)
     ]
     hard = [problem for problem in problems if problem not in mendable]
     return Opinion(describe(hard), tuple(refused([problem]).message for problem in mendable))

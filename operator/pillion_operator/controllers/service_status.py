@@ -25,6 +25,7 @@ from pillion_operator.evaluation.references import (
     destination_ref,
     gateway_named,
     is_gateway,
+    streams_named,
 )
 from pillion_operator.evaluation.relaying import (
     GATEWAY_NOT_USABLE,
@@ -313,6 +314,7 @@ class _Observed:
                 self._durability,
                 hand_over_to=hand_over_to,
                 stores=sorted(key.name for key in self._stores),
+                streams=streams_named(self.body),
                 serve=serve,
             ),
         ]

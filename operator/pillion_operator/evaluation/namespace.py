@@ -8,7 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pillion_operator.cluster.types import Object, being_deleted, labels_of
-from pillion_operator.evaluation.references import DESTINATION, FILTER, REPLAY, SECRET, secrets_of
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    FILTER,
+    REPLAY,
+    SECRET,
+    SERVICE,
+    secrets_of,
+    secrets_of_stores,
+)
 from pillion_operator.names import DRAIN_FINALIZER, UID_ANNOTATION
 from pillion_operator.store import CONTINUES, IDENTITY, Change, Key, Store, identity_of, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
@@ -32,7 +40,7 @@ class Parsed:
     resource: Resource | None = None
     secret: Secret | None = None
     problems: tuple[Problem, ...] = ()
-    #: The Secrets that a valid destination names.
+    #: The Secrets that a valid destination, or a valid service for its stores, names.
     secrets: frozenset[str] = frozenset()
     #: One line of JSON, as rendered.
     item: str = field(repr=False)
@@ -104,9 +112,11 @@ def parse(body: Object) -> Parsed:
 
 
 def _secrets_of(resource: Resource | None) -> frozenset[str]:
-    if resource is None or not resource.valid or resource.kind.name != DESTINATION:
+    if resource is None or not resource.valid:
         return frozenset()
-    return frozenset(secrets_of(resource.spec))
+    if resource.kind.name == SERVICE:
+        return frozenset(secrets_of_stores({"spec": resource.spec}))
+    return frozenset(secrets_of(resource.spec) if resource.kind.name == DESTINATION else ())
 
 
 def _rendered(body: Object) -> dict[str, Any]:
@@ -214,14 +224,21 @@ class Namespace:
         return self._parsing.parse(body, variant, make, versions=versions)
 
     def secrets(self, names: Iterable[str]) -> Iterator[Parsed]:
-        """The named Secrets that destinations may use."""
+        """The named Secrets that destinations and stores may use."""
         bodies = (self.body(SECRET, name) for name in names)
         found = (self._parsing.parse(body) for body in bodies if body is not None and usable(body))
         return (parsed for parsed in found if parsed.secret is not None)
 
+    def secrets_by_key(self, names: Iterable[str]) -> dict[Key, Parsed]:
+        return {
+            Key(SECRET, self.name, parsed.secret.name): parsed
+            for parsed in self.secrets(names)
+            if parsed.secret is not None
+        }
+
 
 def usable(secret: Object) -> bool:
-    """Whether destinations may use a Secret: it has the label and is not oversized."""
+    """Whether destinations and stores may use a Secret: it has the label and is not oversized."""
     oversized = secret.get("data", {}) is None
     return bool(labels_of(secret).get(CREDENTIALS_LABEL) == "true") and not oversized
 

@@ -102,9 +102,12 @@ def concerned(
     most: int,
 ) -> set[str] | None:
     """The subscriptions of a service, or that were its own at the evaluation ``before``, which
-    depend on the ``changed`` objects; None: more than ``most``."""
+    depend on the ``changed`` objects; None: more than ``most``, or the service itself does."""
     found = set[str]()
     for key in changed:
+        if key.kind == SECRET and service in references.naming(key):
+            # Its stores need it.
+            return None
         for one in _subscriptions_using(key, references):
             if one.name in before.subscriptions or is_of(one.name, service, namespace):
                 found.add(one.name)
@@ -117,8 +120,9 @@ def _subscriptions_using(key: Key, references: References) -> Iterator[Key]:
     if key.kind == SUBSCRIPTION:
         yield key
     elif key.kind == SECRET:
-        for destination in references.naming(key):
-            yield from references.subscriptions_to(destination)
+        for user in references.naming(key):
+            if user.kind == DESTINATION:
+                yield from references.subscriptions_to(user)
     else:
         yield from references.subscriptions_to(key)
 

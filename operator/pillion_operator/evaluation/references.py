@@ -38,6 +38,8 @@ OF_SECRETS = (
     "spec.credentials.",
     "spec.proxy.secretRef.",
 )
+#: The same of a service, together with the end of the name of such a field.
+_OF_STORES, _SECRET_REF = "spec.stores.", "ecretRef."
 #: Maximum destinations with one URL that are reconciled for a change of another.
 MOST_AT_ONE_URL = 100
 _GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)
@@ -65,6 +67,8 @@ def named_by(body: Object) -> Iterator[Key]:
             yield Key(SERVICE, namespace, name)
         for name in sorted(config_maps_of(spec)):
             yield Key(CONFIG_MAP, namespace, name)
+        for name in sorted(secrets_of_stores(body)):
+            yield Key(SECRET, namespace, name)
 
 
 def _dead_letter(body: Object) -> Iterator[Key]:
@@ -120,6 +124,44 @@ def stores_named(service: Object) -> dict[str, str]:
         and isinstance(name := reference.get("name"), str)
         and name
     }
+
+
+def streams_named(service: Object) -> list[str]:
+    """The names of the stores that are NATS streams."""
+    return [name for one in _streams(service) if isinstance(name := one.get("name"), str)]
+
+
+def secrets_of_stores(service: Object) -> set[str]:
+    """The Secrets that streams in ``stores`` name, even invalid ones."""
+    return {
+        name
+        for stream in _streams(service)
+        for reference in _references(stream)
+        if isinstance(name := reference.get("name"), str) and name
+    }
+
+
+def _streams(service: Object) -> Iterator[dict[str, Any]]:
+    for group in _dicts((service.get("spec") or {}).get("stores"), "groups"):
+        for field in ("members", "backups"):
+            for member in _dicts(group, field):
+                if isinstance(stream := member.get("nats"), dict):
+                    yield stream
+
+
+def _references(value: Any) -> Iterator[dict[str, Any]]:
+    """What names Secrets in a body that may be of any form."""
+    for name, below in value.items() if isinstance(value, dict) else ():
+        if str(name).endswith(("secretRef", "SecretRef")):
+            yield below if isinstance(below, dict) else {}
+        else:
+            yield from _references(below)
+
+
+def names_secret(field: str) -> bool:
+    """Whether a field of a destination or service names a Secret."""
+    is_store = field.startswith(_OF_STORES) and _SECRET_REF in field
+    return is_store or field.startswith(OF_SECRETS)
 
 
 def _dicts(body: Any, field: str) -> list[dict[str, Any]]:
@@ -250,7 +292,9 @@ class References:
         if key.kind == CONFIG_MAP:
             return set(namers)
         if key.kind == SECRET:
-            namers = frozenset().union(*(self._to.get(destination, ()) for destination in namers))
+            # A service has some for its stores.
+            own = {one for one in namers if one.kind == SERVICE}
+            namers = frozenset(own).union(*(self._to.get(one, ()) for one in namers - own))
         # Dead letters go no further, so there is one step.
         losing = [one for one in namers if one.kind == DESTINATION]
         namers = namers.union(*map(self.naming, losing))

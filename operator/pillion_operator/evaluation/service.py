@@ -216,7 +216,10 @@ class _Candidate:
         assert service.resource is not None
         self._written = service
         self._service = service.resource.name
-        self._chosen: dict[Key, Parsed] = {self._key(SERVICE, self._service): service}
+        self._chosen: dict[Key, Parsed] = {
+            self._key(SERVICE, self._service): service,
+            **namespace.secrets_by_key(service.secrets),
+        }
         #: The filter and the destination of each subscription and replay.
         self._needs: dict[Key, tuple[Key, ...]] = {}
         #: The service of each subscription of another service.
@@ -389,10 +392,8 @@ class _Candidate:
         assert parsed is not None
         assert parsed.resource is not None
         self._chosen[key] = parsed
+        self._chosen.update(self._namespace.secrets_by_key(parsed.secrets))
         if key.kind == DESTINATION:
-            for found in self._namespace.secrets(parsed.secrets):
-                assert found.secret is not None
-                self._chosen[self._key(SECRET, found.secret.name)] = found
             self._dead_letters.follow(key)
 
     def _as_rendered(self, key: Key) -> Parsed | None:
@@ -476,9 +477,8 @@ class _Candidate:
             return None
         needs = {**self._needs, self._key(SERVICE, self._service): tuple(default)}
         for key, parsed in self._chosen.items():
-            if key.kind == DESTINATION and parsed.secrets:
-                secrets = (self._key(SECRET, name) for name in sorted(parsed.secrets))
-                needs[key] = tuple(one for one in secrets if one in self._chosen)
+            if secrets := self._namespace.secrets_by_key(sorted(parsed.secrets)):
+                needs[key] = (*needs.get(key, ()), *(one for one in secrets if one in self._chosen))
         return Basis(
             service=self._written,
             needs=needs,
@@ -573,7 +573,7 @@ class _Candidate:
             if user in self._origins:
                 needed.add(self._origins[user])
         needed |= self._dead_letters.needed(needed)
-        for key in [key for key in self._chosen if key.kind == DESTINATION and key in needed]:
+        for key in [key for key in self._chosen if key in needed]:
             needed.update(self._key(SECRET, name) for name in self._chosen[key].secrets)
         self._chosen = {key: parsed for key, parsed in self._chosen.items() if key in needed}
 

@@ -2,7 +2,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pillion_operator.evaluation.namespace import describe
-from pillion_operator.evaluation.references import DESTINATION, FILTER, OF_SECRETS, SERVICE
+from pillion_operator.evaluation.references import DESTINATION, FILTER, SERVICE, names_secret
 from pillion_operator.store import Key
 from pillion_sidecar.config.problems import Problem
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
@@ -54,12 +54,13 @@ def not_accepted(key: Key) -> Verdict:
 def _as_seen_by_the_operator(problem: Problem) -> Problem:
     """Rewrite a missing Secret: the operator sees only labelled ones, so it may exist."""
     unread = problem.reason in ("NotFound", "CredentialsNotPermitted")
-    if not unread or not problem.field.startswith(OF_SECRETS):
+    if not unread or not names_secret(problem.field):
         return problem
+    user = "these stores" if problem.resource.startswith(f"{SERVICE}/") else "this destination"
     return replace(
         problem,
         reason="CredentialsNotPermitted",
         message=f'no Secret of this name has the label {CREDENTIALS_LABEL}: "true", or it is '
         "larger than 384 KiB",
-        remedy="Label it if this destination may use it. The operator reads no other Secret.",
+        remedy=f"Label it if {user} may use it. The operator reads no other Secret.",
     )

@@ -141,15 +141,21 @@ def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
 
 
 def durability_condition(
-    durability: Durability, *, hand_over_to: str, stores: Sequence[str] = (), serve: bool = False
+    durability: Durability,
+    *,
+    hand_over_to: str,
+    stores: Sequence[str] = (),
+    streams: Sequence[str] = (),
+    serve: bool = False,
 ) -> Condition:
     """NotDurableBeyondPod, for mode Sidecar. ``hand_over_to`` is the gateway that gets the rest
-    when a sidecar ends; or empty. ``serve``: whether all ``stores`` are ready."""
+    when a sidecar ends; or empty. ``serve``: whether all ``stores``, which are gateways, are
+    ready; ``streams``: further stores."""
     kind = "NotDurableBeyondPod"
     if durability is not Durability.DISK:
         message = f"Pending indications are not on disk: durability is {durability.value}."
         return Condition(kind, "False", "NothingDurable", message)
-    if stores and serve:
+    if stores and serve and not streams:
         message = (
             f"The gateways {some_of(stores)} keep copies of the journals. What was acknowledged as "
             "stable is not lost with its pod."
@@ -158,6 +164,13 @@ def durability_condition(
     if hand_over_to:
         message = f"A pod that ends hands its indications over to the gateway {hand_over_to}."
         return Condition(kind, "False", "HandedOver", message)
+    if streams:
+        message = (
+            f"The streams {some_of(streams)} keep copies of the journals, and gateways adopt from "
+            "gateways alone. What is pending in a pod that is gone stays in its copy. Name only "
+            "gateways in stores. For pods that end in order, set handOverTo."
+        )
+        return Condition(kind, "True", "NotAdopted", message)
     if stores:
         message = (
             "Not all stores of the journals are ready: see GatewayReady. What too few of them have "

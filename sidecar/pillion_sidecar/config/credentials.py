@@ -81,30 +81,42 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 
 class SecretReader:
-    def __init__(self, resources: Resources, destination: Resource) -> None:
+    def __init__(self, resources: Resources, resource: Resource, at: Path = ("spec",)) -> None:
+        """``at``: what has the references, such as a destination's spec."""
         self._secrets = resources.secrets
         self._problems = resources.problems
-        self._destination = destination
-        #: Those of this destination.
+        self._resource = resource
+        self._at = at
+        spec: Any = resource.spec
+        for step in at[1:]:
+            spec = spec[step]
+        self._spec: Mapping[str, Any] = spec
+        self._users = "destinations" if len(at) == 1 else at[1]
+        #: Those of this resource.
         self._told = set[Problem]()
 
+    def _is_sound(self, field: str) -> bool:
+        """Below the spec, the caller has looked."""
+        is_below = len(self._at) > 1
+        return field in self._spec and (is_below or field not in self._resource.flawed)
+
     def tls(self) -> TLSOptions:
-        if not self._destination.sound("tls"):
+        if not self._is_sound("tls"):
             return TLSOptions()
-        spec = self._destination.spec["tls"]
+        spec = self._spec["tls"]
         certificate, key = self._client_certificate(spec)
         return build(
             TLSOptions,
             spec,
-            ca_certificates=self._authorities(spec, ("spec", "tls")),
+            ca_certificates=self._authorities(spec, (*self._at, "tls")),
             client_certificate=certificate,
             client_key=key,
         )
 
     def credentials(self) -> Credentials | None:
-        if not self._destination.sound("credentials"):
+        if not self._is_sound("credentials"):
             return None
-        spec = self._destination.spec["credentials"]
+        spec = self._spec["credentials"]
         username, password = self._basic(spec)
         return Credentials(
             username=username,
@@ -117,19 +129,19 @@ class SecretReader:
         )
 
     def proxy(self) -> Proxy | None:
-        if not self._destination.sound("proxy"):
+        if not self._is_sound("proxy"):
             return None
-        spec = self._destination.spec["proxy"]
+        spec = self._spec["proxy"]
         credentials = None
         if "secretRef" in spec:
-            username, password = self._account(spec["secretRef"], ("spec", "proxy", "secretRef"))
+            username, password = self._account(spec["secretRef"], (*self._at, "proxy", "secretRef"))
             credentials = Credentials(username=username, password=password)
         return build(Proxy, spec, credentials=credentials)
 
     def _basic(self, spec: Mapping[str, Any]) -> tuple[str | None, str | None]:
         if "basic" not in spec:
             return None, None
-        path: Path = ("spec", "credentials", "basic", "secretRef")
+        path: Path = (*self._at, "credentials", "basic", "secretRef")
         return self._account(spec["basic"]["secretRef"], path)
 
     def _account(self, reference: Mapping[str, Any], path: Path) -> tuple[str | None, str | None]:
@@ -142,14 +154,14 @@ class SecretReader:
     def _bearer(self, spec: Mapping[str, Any]) -> str | None:
         if "bearer" not in spec:
             return None
-        path: Path = ("spec", "credentials", "bearer", "secretRef")
+        path: Path = (*self._at, "credentials", "bearer", "secretRef")
         return self._token(spec["bearer"]["secretRef"], path)
 
     def _oauth2(self, spec: Mapping[str, Any]) -> OAuth2 | None:
         if "oauth2" not in spec:
             return None
         given = spec["oauth2"]
-        base: Path = ("spec", "credentials", "oauth2")
+        base: Path = (*self._at, "credentials", "oauth2")
         texts = [
             self._text(given["secretRef"], (*base, "secretRef"), key)
             for key in ("clientId", "clientSecret")
@@ -169,13 +181,13 @@ class SecretReader:
         if "apiKey" not in spec:
             return None
         reference = spec["apiKey"]["secretRef"]
-        path: Path = ("spec", "credentials", "apiKey", "secretRef")
+        path: Path = (*self._at, "credentials", "apiKey", "secretRef")
         return self._text(reference, path, reference["key"])
 
     def _signing(self, spec: Mapping[str, Any]) -> Iterator[SigningKey]:
         references = spec["signing"]["secretRefs"] if "signing" in spec else ()
         for number, reference in enumerate(references):
-            path: Path = ("spec", "credentials", "signing", "secretRefs", number)
+            path: Path = (*self._at, "credentials", "signing", "secretRefs", number)
             text = self._text(reference, path, reference["key"])
             if not text or not text.isprintable():
                 continue
@@ -187,9 +199,9 @@ class SecretReader:
 
     def _snmp(self, spec: Mapping[str, Any]) -> SNMPCredentials | None:
         """None: there are none, or they cannot be used."""
-        if "snmp" not in spec or "snmp" in self._destination.flawed:
+        if "snmp" not in spec or "snmp" in self._resource.flawed:
             return None
-        options = build(SNMPOptions, self._destination.spec.get("snmp", {}))
+        options = build(SNMPOptions, self._spec.get("snmp", {}))
         reference = spec["snmp"]["secretRef"]
         if options.version is SNMPVersion.V2C:
             community = self._snmp_text(reference, "community", most=LONGEST_COMMUNITY)
@@ -209,7 +221,7 @@ class SecretReader:
         self, reference: Mapping[str, str], key: str, *, least: int = 1, most: int = 1024
     ) -> str | None:
         """``least`` and ``most``: bytes. None: it cannot be used."""
-        path: Path = ("spec", "credentials", "snmp", "secretRef")
+        path: Path = (*self._at, "credentials", "snmp", "secretRef")
         text = self._text(reference, path, key)
         if not text or not text.isprintable():
             return None
@@ -223,19 +235,19 @@ class SecretReader:
     def url(self, addresses: AddressPolicy) -> str | None:
         """Return the URL in the Secret of ``destinationFrom``, or None. It is checked like a
         written one; no problem shows any part of it."""
-        if not self._destination.sound("destinationFrom"):
+        if not self._is_sound("destinationFrom"):
             return None
-        path: Path = ("spec", "destinationFrom", "secretKeyRef")
-        reference = self._destination.spec["destinationFrom"]["secretKeyRef"]
+        path: Path = (*self._at, "destinationFrom", "secretKeyRef")
+        reference = self._spec["destinationFrom"]["secretKeyRef"]
         value = self._bytes(reference, path, reference["key"])
         if value is None:
             return None
         # `echo` adds a newline at the end. Bytes outside ASCII break a rule below.
         url = value.decode("latin-1").removesuffix("\n").removesuffix("\r")
-        spec = {**self._destination.spec}
+        spec = {**self._spec}
         del spec["destinationFrom"]
         # Rules over a spec that is flawed cannot be asked. It is asked again when it is mended.
-        rules = () if self._destination.flawed else LISTENER_DESTINATION.spec.rules
+        rules = () if self._resource.flawed else LISTENER_DESTINATION.spec.rules
         faults = tuple(_url_faults(url, spec, rules, addresses))
         for reason, message, remedy in faults:
             message = f"the URL in its key {reference['key']} {message}"
@@ -261,7 +273,7 @@ class SecretReader:
     def _client_certificate(self, spec: Mapping[str, Any]) -> tuple[bytes | None, bytes | None]:
         if "clientCertificateSecretRef" not in spec:
             return None, None
-        path: Path = ("spec", "tls", "clientCertificateSecretRef")
+        path: Path = (*self._at, "tls", "clientCertificateSecretRef")
         reference = spec["clientCertificateSecretRef"]
         found = []
         for key, marker in (("tls.crt", _CERTIFICATE), ("tls.key", _KEY)):
@@ -334,7 +346,7 @@ class SecretReader:
             self._complain(
                 path,
                 {"name": name},
-                "this Secret may not be used by destinations",
+                f"this Secret may not be used by {self._users}",
                 f'Label it {CREDENTIALS_LABEL}: "true" if it is meant to be sent out.',
                 "CredentialsNotPermitted",
             )
@@ -349,7 +361,7 @@ class SecretReader:
         remedy: str,
         reason: str = "Invalid",
     ) -> None:
-        problem: Problem = self._destination.place.problem(
+        problem: Problem = self._resource.place.problem(
             reason, (*path, "name"), reference["name"], message, remedy
         )
         # Two keys of one Secret are read; report a missing Secret once.

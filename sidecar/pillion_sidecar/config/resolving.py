@@ -37,6 +37,7 @@ from pillion_sidecar.config.schema.proxy import Proxy, ServiceProxy
 from pillion_sidecar.config.schema.replay import IndicationReplay
 from pillion_sidecar.config.schema.response_policy import ResponseRule
 from pillion_sidecar.config.schema.service import IndicationService
+from pillion_sidecar.config.schema.stores import StoresPolicy
 from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.config.schema.urls import is_loopback
 from pillion_sidecar.config.validation import Path
@@ -50,7 +51,10 @@ LONGEST_WAIT_SECONDS = 3600.0
 
 
 def build_service(
-    resource: Resource, *, classes: tuple[ClassDeclaration, ...] = ()
+    resource: Resource,
+    *,
+    classes: tuple[ClassDeclaration, ...] = (),
+    stores: StoresPolicy | None = None,
 ) -> IndicationService:
     limit = resource.spec["deliverer"]["storage"].get("sizeLimit")
     return build(
@@ -59,6 +63,7 @@ def build_service(
         name=resource.name,
         classes=classes,
         storage_bytes=None if limit is None else int(amount(limit)),
+        stores=stores,
     )
 
 
@@ -255,18 +260,22 @@ class _Resolver:
         self._check_callbacks(found)
         if found is not None and found.sound("proxy"):
             self._check_address(found, found.spec["proxy"]["url"], "proxy", "url")
+        stores = None
+        if found is not None and found.sound("stores"):
+            # Late: few services have any.
+            from pillion_sidecar.config.stores import build_stores
+
+            stores = build_stores(found, self._resources, addresses=self._addresses)
         if found is not None and found.valid:
-            return build_service(found, classes=classes)
+            return build_service(found, classes=classes, stores=stores)
         listed = ", ".join(sorted(self._services))
         if found is None and (name is not None or self._services) and self._complete:
             message = f"there is no IndicationService {name or DEFAULT_SERVICE!r} to run as"
             near = difflib.get_close_matches(name or "", self._services, n=1)
             meant = f"Did you mean {near[0]}? " if near else ""
             remedy = f"Choose one with --service: {listed}." if listed else "Add it to the folder."
-            remedy = meant + remedy
-            self._resources.problems.append(
-                Problem(reason="NotFound", message=message, remedy=remedy)
-            )
+            problem = Problem(reason="NotFound", message=message, remedy=meant + remedy)
+            self._resources.problems.append(problem)
         return IndicationService(name=name or DEFAULT_SERVICE, classes=classes)
 
     def _classes(self, service: Resource | None) -> tuple[ClassDeclaration, ...]:

@@ -34,7 +34,7 @@ from pillion_sidecar.settings import GatewayEndpoint
 from pillion_sidecar.wire.relay import HISTORY_PATH, RELAY_PATH, RELAY_QUERY
 
 if TYPE_CHECKING:
-    from pillion_sidecar.handlers.journals import HTTPStores
+    from pillion_sidecar.handlers.journals import StorePost
 
 #: An answer lists each refused line.
 RELAY_ANSWER = Reading(body=1024 * 1024, errors=True)
@@ -89,11 +89,13 @@ class Gateways:
         )
         return HistoryPost(sender, target, authorizer=self._authorizer, clock=parts.clock)
 
-    def stores(self, services: Sequence[str], *, session: str, timeout: float) -> "HTTPStores":
+    def stores(
+        self, services: Sequence[str], *, session: str, timeout: float
+    ) -> "dict[str, StorePost]":
         """``services``: whose gateways keep copies of the journal ``session``; ``timeout``: seconds
         of an answer. Raises InvalidDestinationError."""
         # Late: a deliverer without stores has no use for it.
-        from pillion_sidecar.handlers.journals import STORE_ANSWER, HTTPStores, StorePost
+        from pillion_sidecar.handlers.journals import STORE_ANSWER, StorePost
         from pillion_sidecar.stores.messages import JOURNALS_PATH
 
         parts = self._parts
@@ -111,7 +113,7 @@ class Gateways:
                 authorizer=self._authorizer,
                 clock=parts.clock,
             )
-        return HTTPStores(posts)
+        return posts
 
 
 class HistoryPost:

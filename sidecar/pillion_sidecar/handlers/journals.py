@@ -1,7 +1,7 @@
-"""Requests of a writer to its stores, each a gateway's ``POST /v1/journals/{session}``."""
+"""Requests of a writer to its stores. Those to a gateway are ``POST /v1/journals/{session}``."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -10,6 +10,7 @@ import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.problems import one_line
+from pillion_sidecar.config.schema.stores import StreamMember
 from pillion_sidecar.handlers.authorization import AuthorizationError, Authorizer
 from pillion_sidecar.handlers.http.answers import Reading, retry_after
 from pillion_sidecar.handlers.relay import CONNECTION_SECONDS
@@ -43,20 +44,40 @@ class StoreLink(Protocol):
     def close(self) -> None: ...
 
 
-class HTTPStores:
+class RenewableLink(StoreLink, Protocol):
+    """The way to a stream."""
+
+    def renew(self, member: StreamMember) -> None: ...
+
+
+class StoreLinks:
     """A ``Transport``."""
 
-    def __init__(self, posts: Mapping[str, StoreLink]) -> None:
-        """``posts``: by store. One request to each is under way at most."""
-        self._posts = posts
+    def __init__(
+        self,
+        links: Mapping[str, StoreLink],
+        *,
+        streams: Mapping[str, RenewableLink] | None = None,
+    ) -> None:
+        """``links``: by store. One request to each is under way at most. ``streams``: those of
+        them whose servers and credentials may change."""
+        self._links = links
+        self._streams = streams or {}
 
     def send(self, store: str, request: Request, answered: Answered) -> None:
-        self._posts[store].send(request, answered)
+        self._links[store].send(request, answered)
+
+    def renew(self, streams: Sequence[StreamMember]) -> None:
+        """Use what a later configuration says of the same streams. Raises
+        InvalidDestinationError."""
+        for one in streams:
+            if one.name in self._streams:
+                self._streams[one.name].renew(one)
 
     def close(self) -> None:
         """Requests under way hear nothing more."""
-        for post in self._posts.values():
-            post.close()
+        for link in self._links.values():
+            link.close()
 
 
 class StorePost:

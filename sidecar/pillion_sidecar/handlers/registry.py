@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Slices, Timers
 from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.stores import StreamMember
 from pillion_sidecar.delivery.handler import (
     DeliveryOutcome,
     DeliveryResult,
@@ -30,7 +31,7 @@ from pillion_sidecar.protocols import PROTOCOLS, Protocol
 from pillion_sidecar.settings import GatewayEndpoint, PluginEndpoint
 
 if TYPE_CHECKING:
-    from pillion_sidecar.handlers.journals import HTTPStores
+    from pillion_sidecar.handlers.journals import StoreLinks
 
 
 class HandlerRegistry:
@@ -117,10 +118,38 @@ class HandlerRegistry:
     def reaches_gateways(self) -> bool:
         return self._gateways is not None
 
-    def stores(self, services: Sequence[str], *, session: str, timeout: float) -> "HTTPStores":
-        """See ``Gateways.stores``."""
-        assert self._gateways is not None
-        return self._gateways.stores(services, session=session, timeout=timeout)
+    def stores(
+        self,
+        services: Sequence[str],
+        *,
+        session: str,
+        timeout: float,
+        streams: Sequence[StreamMember] = (),
+    ) -> "StoreLinks":
+        """``services``: see ``Gateways.stores``; ``streams`` keep copies of the same journal.
+        Raises InvalidDestinationError."""
+        # Late: a deliverer without stores has no use for it.
+        from pillion_sidecar.handlers.journals import StoreLink, StoreLinks
+
+        links: dict[str, StoreLink] = {}
+        if services:
+            assert self._gateways is not None
+            links.update(self._gateways.stores(services, session=session, timeout=timeout))
+        if not streams:
+            return StoreLinks(links)
+        from pillion_sidecar.handlers.nats.link import StreamLink
+
+        ways = {
+            one.name: StreamLink(
+                one,
+                session=session,
+                parts=self._context.parts,
+                address_policy=self._context.address_policy,
+                timeout=timeout,
+            )
+            for one in streams
+        }
+        return StoreLinks({**links, **ways}, streams=ways)
 
     def close(self) -> None:
         """End what the handlers share. They are closed before."""

@@ -162,7 +162,7 @@ async def claim_folder(
 async def _go_on(
     files: Files, epoch: Epoch, answers: Mapping[str, Copy], fetcher: Fetcher
 ) -> tuple[StoredCopy, str, list[Finding], int]:
-    """Make the folder the latest copy of which a store has all sound. Return that store, what the
+    """Make the folder the latest copy of which a store has all. Return that store, what the
     folder loses by damage, and the bytes that it loses since its log went another way."""
     findings: list[Finding] = []
     while True:
@@ -188,7 +188,7 @@ async def _go_on(
 
 
 def _ended(copy: Copy, piece: Piece) -> Copy:
-    """Return a copy up to a piece that no store has sound, if it goes so far."""
+    """Return a copy up to a piece that no store has, if it said to go so far."""
     number, offset = segment_of(piece.position)
     if not any(one[:2] == (number, piece.created) and one.size > offset for one in copy.kept):
         return copy
@@ -206,7 +206,7 @@ def _lost_behind(piece: Piece) -> Finding:
         file=segment_name(number),
         begin=offset,
         end=offset,
-        lost="what one store has behind that: no store has it sound",
+        lost="what one store said to have behind that, and has not",
     )
 
 

@@ -10,6 +10,7 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     Header,
+    next_sound,
     position_of,
     read_header,
     segment_of,
@@ -37,7 +38,7 @@ class Waiting(Protocol):
 
 
 class LostError(Exception):
-    """No store has a part of the log sound."""
+    """No store has a part of the log, although one said so."""
 
     def __init__(self, piece: Piece) -> None:
         super().__init__(piece.position)
@@ -71,7 +72,8 @@ class Fetcher:
         self._failing: set[str] = set()
 
     async def fetch(self, piece: Piece) -> bytes:
-        """Return whole records from the beginning of a piece. Raises LostError."""
+        """Return the beginning of a piece: whole records, or what no store has sound. Raises
+        LostError: no store has anything there."""
         if not piece.size:
             return b""
         found = await self._fetch(piece, waits=True)
@@ -87,7 +89,7 @@ class Fetcher:
     async def _fetch(self, piece: Piece, *, waits: bool) -> bytes | None:
         # Whatever its label: a segment has one writer, and number and time tell which.
         heard = [name for name, copy in self._copies.items() if _has(copy, piece)]
-        for sources in (heard, list(self._unheard)):
+        for sources in (list(heard), list(self._unheard)):
             problems: dict[str, str] = {}
             failures = 0
             while sources:
@@ -108,6 +110,19 @@ class Fetcher:
                     self._waiting(sources, problems)
                     await sleep(self._timers, wait_of(found, failures))
                     problems = {}
+        return await self._read_damaged(heard, piece) if waits else None
+
+    async def _read_damaged(self, names: Sequence[str], piece: Piece) -> bytes | None:
+        """Return what comes before the next sound record of a piece, for a repair to tell of: what
+        is behind it is not lost."""
+        _, offset = segment_of(piece.position)
+        request = ReadRequest(position=piece.position, size=min(MAXIMUM_READ, piece.size))
+        for name in names:
+            data = await _ask(self._transport, name, request)
+            if isinstance(data, bytes) and 0 < len(data) <= request.size:
+                if not offset and not self._is_of(piece, data):
+                    return data[:HEADER_SIZE]
+                return data[: next_sound(data, 0 if offset else HEADER_SIZE, len(data))]
         return None
 
     def _gives_up(self, source: str, answer: Answer) -> bool:

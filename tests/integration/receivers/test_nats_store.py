@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.handlers.journals import HTTPStores
-from pillion_sidecar.handlers.nats.store import StreamAccess, StreamStore, create_stream_store
+from pillion_sidecar.config.schema.stores import StreamMember
+from pillion_sidecar.handlers.journals import StoreLinks
+from pillion_sidecar.handlers.nats.link import StreamLink
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.stores.copies import Copy, Epoch, FencedError
 from pillion_sidecar.stores.messages import (
     ClaimRequest,
+    KeepRequest,
     ReleaseRequest,
     RemoveRequest,
 )
@@ -25,7 +27,7 @@ from pillion_sidecar.testing import FakeTime
 from support.broker_programs import NATS_SERVER, WITHOUT_NATS_SERVER
 from support.nats_cluster import LOOK, STREAM, SUBJECT, NATSCluster, clustered
 from support.stores import SESSION, ShippedLog, WaitingReader
-from support.streams import asked, content, copied
+from support.streams import asked, content, copied, identities
 
 pytestmark = pytest.mark.skipif(NATS_SERVER is None, reason=WITHOUT_NATS_SERVER)
 MEMBERSHIP = Membership(groups=(StoreGroup(name="g", members=("nats",)),))
@@ -34,7 +36,7 @@ TIMEOUT = 5.0
 
 
 class Writer:
-    def __init__(self, store: StreamStore, epoch: Epoch, time: FakeTime, copy: Copy) -> None:
+    def __init__(self, store: StreamLink, epoch: Epoch, time: FakeTime, copy: Copy) -> None:
         self.log = ShippedLog()
         self.time = time
         self.fenced: list[FencedError] = []
@@ -43,7 +45,7 @@ class Writer:
             membership=MEMBERSHIP,
             log=copy.extents,
             answers={},
-            transport=HTTPStores({"nats": store}),
+            transport=StoreLinks({"nats": store}),
             reader=WaitingReader(self.log),
             timers=time,
             fenced=self.fenced.append,
@@ -78,9 +80,11 @@ class World:
         stack.push_async_callback(resolver.close)
         self._parts = SharedParts(clock=time, timers=time, resolver=resolver)
 
-    def store(self, at: int = 0) -> StreamStore:
-        store = create_stream_store(
-            StreamAccess(url=self.cluster.url(at), stream=STREAM, subject=SUBJECT),
+    def store(self, at: int = 0) -> StreamLink:
+        store = StreamLink(
+            StreamMember(
+                name="nats", servers=(self.cluster.url(at),), stream=STREAM, subject=SUBJECT
+            ),
             session=SESSION,
             parts=self._parts,
             address_policy=AddressPolicy(allow_loopback=True),
@@ -89,7 +93,7 @@ class World:
         self._stack.callback(store.close)
         return store
 
-    def writer(self, store: StreamStore, number: int = 1, copy: Copy | None = None) -> Writer:
+    def writer(self, store: StreamLink, number: int = 1, copy: Copy | None = None) -> Writer:
         writer = Writer(store, Epoch(number, "w"), self.time, copy or Copy())
         self._stack.callback(writer.shipper.close)
         return writer
@@ -103,6 +107,10 @@ async def worlds(folder: Path, time: FakeTime, **stream: object) -> AsyncIterato
 
 def claim(number: int) -> ClaimRequest:
     return ClaimRequest(number=number, claimant="w")
+
+
+def keep(segment: int, data: bytes, *, first: int, epoch: int = 1) -> KeepRequest:
+    return KeepRequest(number=epoch, claimant="w", segment=segment, first=first, data=data)
 
 
 async def test_a_writer_goes_on_when_the_leader_is_killed(
@@ -171,6 +179,29 @@ async def test_segments_that_are_removed_take_no_room(tmp_path: Path, fake_time:
         fresh = world.store(1)
         copy = await copied(fresh, claim(2))
         assert await content(fresh, copy) == {2: writer.log.segments[2]}
+
+
+async def test_identities_of_removed_segments_are_kept_and_forgotten(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    async with worlds(tmp_path, fake_time) as world:
+        store = world.store()
+        await copied(store, claim(1))
+        files = {number: b"%d" % number * size for number, size in ((2, 9), (3, 2_500_000))}
+        for number, data in files.items():
+            await copied(store, keep(number, data, first=2))
+        fresh = world.store(1)
+        assert (await copied(fresh, claim(2))).identities == 0
+        assert await identities(fresh, size=1 << 20) == files
+        before = await world.cluster.messages()
+        files = {4: b"4" * 1000}
+        await copied(fresh, keep(4, files[4], first=4, epoch=2))
+        # A file of one part, one of three, and what tells of the new one.
+        assert await world.cluster.messages() == before - 4 + 2
+        assert await identities(world.store(2), size=1 << 20) == files
+        assert isinstance(await asked(store, keep(5, b"5", first=5)), FencedError)
+        await copied(fresh, ReleaseRequest(number=2, claimant="w"))
+        assert await world.cluster.messages() == 1
 
 
 async def test_a_session_that_is_released_takes_no_room(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pillion_sidecar.handlers.gateway import Gateways
-from pillion_sidecar.handlers.journals import HTTPStores
+from pillion_sidecar.handlers.journals import StoreLinks
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.handlers.transport.sender import SharedParts
 from pillion_sidecar.journal.segments import segment_name
@@ -29,7 +29,7 @@ from support.stores import FIRST, SESSION, ShippedLog, WaitingReader
 class Watched:
     """A ``Transport`` that tells when an answer has come."""
 
-    def __init__(self, stores: HTTPStores) -> None:
+    def __init__(self, stores: StoreLinks) -> None:
         self._stores = stores
         self.came = asyncio.Event()
 
@@ -52,7 +52,7 @@ class Watched:
 
 
 class Writer:
-    def __init__(self, stores: HTTPStores, names: tuple[str, ...], time: FakeTime) -> None:
+    def __init__(self, stores: StoreLinks, names: tuple[str, ...], time: FakeTime) -> None:
         self.log = ShippedLog()
         self.transport = Watched(stores)
         self.fenced: list[FencedError] = []
@@ -111,7 +111,8 @@ class World:
         endpoint = GatewayEndpoint(
             url="http://127.0.0.1:{service}", token=self.token if tokens else None
         )
-        stores = Gateways(endpoint, parts=parts).stores(self.names, session=SESSION, timeout=10.0)
+        gateways = Gateways(endpoint, parts=parts)
+        stores = StoreLinks(gateways.stores(self.names, session=SESSION, timeout=10.0))
         stack.callback(stores.close)
         self.writer = Writer(stores, self.names, self.time)
         stack.callback(self.writer.shipper.close)

@@ -7,7 +7,7 @@ import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.authorization import AuthorizationError, StaticAuthorizer, Tell
-from pillion_sidecar.handlers.journals import HTTPStores, StorePost, read_answer
+from pillion_sidecar.handlers.journals import StoreLinks, StorePost, read_answer
 from pillion_sidecar.handlers.relay import CONNECTION_SECONDS
 from pillion_sidecar.handlers.transport.exchange import Failure
 from pillion_sidecar.handlers.transport.target import parse_target
@@ -36,7 +36,7 @@ class Writer:
             authorizer=authorizer,
             clock=time,
         )
-        self.stores = HTTPStores({"a": post})
+        self.stores = StoreLinks({"a": post})
         self.told: list[Answer] = []
 
     def send(self) -> None:

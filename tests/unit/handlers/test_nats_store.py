@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.handlers.nats.jetstream import JetStreamError
-from pillion_sidecar.handlers.nats.store import StreamStore, unfit
+from pillion_sidecar.handlers.nats.store import StreamLogs, StreamStore, unfit
 from pillion_sidecar.journal.segments import segment_of
+from pillion_sidecar.stores import streams
 from pillion_sidecar.stores.copies import (
     NO_REMOVAL,
     ConflictError,
@@ -19,6 +20,7 @@ from pillion_sidecar.stores.copies import (
     Extent,
     FencedError,
     GapError,
+    Keep,
     Piece,
     Removal,
     StoreError,
@@ -30,25 +32,32 @@ from pillion_sidecar.stores.messages import (
     AppendRequest,
     ClaimRequest,
     CutRequest,
+    IdentitiesRequest,
+    KeepRequest,
     ReadRequest,
     ReleaseRequest,
     RemoveRequest,
     Request,
+    encode_identities,
 )
 from pillion_sidecar.stores.ports import Unanswered
 from pillion_sidecar.stores.sessions import perform
 from pillion_sidecar.stores.store import BrokenError, Store, StoreLimits
 from pillion_sidecar.stores.streams import StreamState, change, decode_message, fence, state_of
-from support.stores import SESSION, RecordingFolders, ShippedLog
-from support.streams import CONFIGURATION, FakeStream, asked, content, copied
+from support.stores import SESSION, RecordingFolders, ShippedLog, identities_file
+from support.streams import CONFIGURATION, FakeStream, asked, content, copied, identities
 
 #: So small that most appends have several parts.
 PART = 60
 FIRST, SECOND = Epoch(1, "a"), Epoch(2, "b")
 
 
+def logs_of(stream: FakeStream, **given: Any) -> StreamLogs:
+    return StreamLogs(stream, stream.identities, **given)
+
+
 def store_of(stream: FakeStream) -> StreamStore:
-    return StreamStore(stream, stream="journals", part_bytes=PART)
+    return StreamStore(logs_of(stream), stream="journals", part_bytes=PART)
 
 
 def claiming(epoch: Epoch) -> ClaimRequest:
@@ -64,6 +73,16 @@ def appending(epoch: Epoch, piece: Piece, data: bytes, *, base: int = 0) -> Appe
         created=piece.created,
         base=base,
         data=data,
+    )
+
+
+def keeping(epoch: Epoch, number: int, *, first: int = 0) -> KeepRequest:
+    return KeepRequest(
+        number=epoch.number,
+        claimant=epoch.claimant,
+        segment=number,
+        first=first,
+        data=identities_file(number),
     )
 
 
@@ -103,7 +122,7 @@ async def test_what_was_sent_is_read_back() -> None:
 
 async def test_an_append_that_only_continues_has_no_state_with_it() -> None:
     stream = FakeStream()
-    store = StreamStore(stream, stream="journals")
+    store = StreamStore(logs_of(stream), stream="journals")
     log = log_of(10)
     await shipped(store, log)
     for _ in range(200):
@@ -281,6 +300,118 @@ async def test_the_same_writer_repeats_what_is_not_complete() -> None:
     log.write(10)
     copy = await shipped(store, log)
     assert await content(store_of(stream), copy) == log.segments
+
+
+# Identities of removed segments.
+
+
+async def test_identities_are_kept_until_they_are_forgotten() -> None:
+    stream = FakeStream()
+    store = store_of(stream)
+    await shipped(store, log_of(10, number=9))
+    for number in (2, 3, 5):
+        assert (await copied(store, keeping(FIRST, number))).identities == number
+    fresh = store_of(stream)
+    assert (await copied(fresh, claiming(FIRST))).identities == 5
+    assert await identities(fresh) == {number: identities_file(number) for number in (2, 3, 5)}
+    assert await asked(fresh, ReadRequest(identities=True, position=4 << 32, size=9)) == b""
+    count = len(stream.identities.messages)
+    await copied(fresh, keeping(FIRST, 6, first=5))
+    assert await identities(fresh) == {number: identities_file(number) for number in (5, 6)}
+    # Those of two files are gone, and those of one have come.
+    assert len(stream.identities.messages) < count
+
+
+async def test_a_repeated_file_of_identities_changes_nothing() -> None:
+    stream = FakeStream()
+    store = store_of(stream)
+    await shipped(store, log_of(10, number=9))
+    copy = await copied(store, keeping(FIRST, 2))
+    counts = len(stream.messages), len(stream.identities.messages)
+    assert await copied(store, keeping(FIRST, 2)) == copy
+    assert (len(stream.messages), len(stream.identities.messages)) == counts
+
+
+@pytest.mark.parametrize("done", [0, 1])
+async def test_a_file_of_identities_whose_parts_are_not_complete_is_not_there(done: int) -> None:
+    stream = FakeStream()
+    store = store_of(stream)
+    await shipped(store, log_of(10, number=9))
+
+    def refuse(beside: FakeStream) -> None:
+        if len(beside.messages) == done:
+            raise JetStreamError("the connection was closed")
+
+    stream.identities.before = refuse
+    assert len(identities_file(2)) > PART
+    assert isinstance(await asked(store, keeping(FIRST, 2)), Unanswered)
+    stream.identities.before = lambda _: None
+    assert await identities(store_of(stream)) == {}
+    await copied(store, keeping(FIRST, 2))
+    assert await identities(store_of(stream)) == {2: identities_file(2)}
+
+
+async def test_a_writer_that_is_fenced_keeps_no_identities() -> None:
+    stream = FakeStream()
+    old = store_of(stream)
+    await shipped(old, log_of(10, number=9))
+    await copied(store_of(stream), claiming(SECOND))
+    assert isinstance(await asked(old, keeping(FIRST, 2)), FencedError)
+    assert await identities(store_of(stream)) == {}
+    assert isinstance(await asked(old, keeping(Epoch(3, "c"), 2)), UnclaimedError)
+
+
+async def test_another_writers_parts_in_between_are_not_part_of_a_file() -> None:
+    stream = FakeStream()
+    store = store_of(stream)
+    await shipped(store, log_of(10, number=9))
+    turns = iter([False, True])
+
+    def disturb(beside: FakeStream) -> None:
+        if next(turns, False):
+            beside.add(b"of another writer")
+
+    stream.identities.before = disturb
+    await copied(store, keeping(FIRST, 2))
+    assert await identities(store_of(stream)) == {2: identities_file(2)}
+
+
+async def test_a_deleted_part_of_a_file_of_identities_is_missed() -> None:
+    stream = FakeStream()
+    store = store_of(stream)
+    await shipped(store, log_of(10, number=9))
+    await copied(store, keeping(FIRST, 2))
+    await copied(store, keeping(FIRST, 3))
+    kept = dict(stream.identities.messages)
+    # The first file has two parts, and so has the second.
+    for gone in sorted(kept)[:2]:
+        stream.identities.messages = {at: body for at, body in kept.items() if at != gone}
+        read = ReadRequest(identities=True, position=2 << 32, size=9)
+        told = await asked(store_of(stream), read)
+        assert isinstance(told, BrokenError)
+        assert "is missing; let nobody delete any" in str(told)
+
+
+async def test_a_session_that_is_released_has_no_identities() -> None:
+    stream = FakeStream()
+    store = store_of(stream)
+    await shipped(store, log_of(10, number=9))
+    await copied(store, keeping(FIRST, 2))
+    await copied(store, ReleaseRequest(number=1, claimant="a"))
+    assert stream.identities.messages == {}
+    assert await asked(store_of(stream), IdentitiesRequest()) == encode_identities([])
+
+
+async def test_no_more_files_of_identities_are_kept_than_the_state_may_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MOST_FILES", 2)
+    stream = FakeStream()
+    store = store_of(stream)
+    await shipped(store, log_of(10, number=9))
+    for number in (2, 3, 4):
+        await copied(store, keeping(FIRST, number))
+    assert await identities(store_of(stream)) == {n: identities_file(n) for n in (3, 4)}
 
 
 # Claims.
@@ -484,6 +615,48 @@ async def test_a_stream_that_could_lose_messages_is_no_store(
     assert not stream.messages
 
 
+async def test_servers_that_take_too_little_are_no_store() -> None:
+    stream = FakeStream(payload=500_000)
+    told = await asked(StreamStore(logs_of(stream), stream="journals"), claiming(FIRST))
+    assert told == Unanswered(
+        reason="the servers take messages of 500000 bytes, and a store needs 1048576; set"
+        " max_payload to 1 MiB or more"
+    )
+
+
+# The way to it.
+
+
+async def test_after_a_failure_it_goes_on_over_another_connection() -> None:
+    stream = FakeStream()
+    moves: list[bool] = []
+    store = StreamStore(logs_of(stream, move=lambda: moves.append(True)), stream="journals")
+    await copied(store, claiming(FIRST))
+    assert moves == []
+
+    def fail(_: FakeStream) -> None:
+        raise JetStreamError("no answer")
+
+    stream.before = fail
+    assert isinstance(await asked(store, claiming(SECOND)), Unanswered)
+    assert moves == [True]
+
+
+async def test_a_later_connection_is_used_from_the_next_request_on() -> None:
+    first, second, last = FakeStream(), FakeStream(), FakeStream()
+    store = StreamStore(logs_of(first), stream="journals")
+    await copied(store, claiming(FIRST))
+    told: list[object] = []
+    store.send(claiming(FIRST), told.append)
+    store.use(logs_of(second))
+    store.use(logs_of(last))
+    await copied(store, claiming(SECOND))
+    assert (bool(first.messages), bool(second.messages), bool(last.messages)) == (True, False, True)
+    assert told == [Copy(promised=FIRST)]
+    store.use(logs_of(second))
+    store.close()
+
+
 # Beside a gateway's store, at random.
 
 
@@ -508,9 +681,11 @@ class Pair:
             if self.fails():
                 raise JetStreamError("not answered")
 
-        self.stream.before, self.stream.after = before, after
+        for one in (self.stream, self.stream.identities):
+            one.before, one.after = before, after
         answer = await asked(store, request)
-        self.stream.before = self.stream.after = lambda _: None
+        for one in (self.stream, self.stream.identities):
+            one.before = one.after = lambda _: None
         assert not isinstance(answer, bytes)
         if isinstance(answer, Unanswered):
             # Done or not: asked again, it is.
@@ -551,7 +726,11 @@ class Shipping:
         self.log.write(chance.choice([1, 40, 200]))
         if len(self.log.segments) > 2 and chance.random() < 0.2:
             # What was pending in it was copied forward.
-            del self.log.segments[min(self.log.segments)]
+            oldest = min(self.log.segments)
+            del self.log.segments[oldest]
+            self.log.identities[oldest] = identities_file(oldest)
+            if len(self.log.identities) > 2:
+                del self.log.identities[min(self.log.identities)]
             self.removal = Removal(min(self.log.segments), self.log.end)
 
     def next(self) -> Request | None:
@@ -562,8 +741,11 @@ class Shipping:
             # As if the others had come as far.
             stable=self.copy.end,
             removal=self.removal,
+            identities=sorted(self.log.identities),
         )
         match change:
+            case Keep(segment):
+                return keeping(self.epoch, segment, first=min(self.log.identities))
             case Cut(position):
                 return CutRequest(
                     number=self.epoch.number, claimant=self.epoch.claimant, position=position
@@ -613,6 +795,11 @@ async def test_it_is_like_a_gateways_store(seed: int) -> None:
             kept.append(dict(writer.log.segments))
         fresh = store_of(pair.stream)
         current = pair.gateway.claim(SESSION, epoch) if writers[-1:] else Copy()
+        assert await asked(fresh, IdentitiesRequest()) == perform(
+            pair.gateway, SESSION, IdentitiesRequest()
+        )
+        for number, data in (await identities(fresh)).items():
+            assert data == identities_file(number)
         found = await content(fresh, current)
         for extent in current.extents:
             at = extent.number << 32

@@ -87,6 +87,7 @@ LAYOUT = {
     "pillion_sidecar.journal.marks",
     "pillion_sidecar.journal.records",
     "pillion_sidecar.journal.repair",
+    "pillion_sidecar.journal.scan",
     "pillion_sidecar.journal.segments",
 }
 #: What these modules, and the vocabulary, may speak of.

@@ -13,7 +13,7 @@ import pytest
 
 from pillion_sidecar import stores_runtime
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoresPolicy, Within
+from pillion_sidecar.config.schema.stores import StoresPolicy, Within
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.identities import identities_name
@@ -33,7 +33,8 @@ from pillion_sidecar.stores.store import (
     Store,
     StoredCopy,
 )
-from pillion_sidecar.stores_runtime import JournalStores, check_access
+from pillion_sidecar.stores_access import check_access
+from pillion_sidecar.stores_runtime import JournalStores
 from pillion_sidecar.testing import FakeTime
 from support.claims import LIMITS, World, begun_with, files_of, group, log_of, since, stores_of
 from support.crashing_files import Disk, Operation, RecordingFiles
@@ -420,28 +421,10 @@ async def test_a_folder_that_cannot_be_read_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "groups",
-    [
-        (group("g", "a", "b"), group("h", "b")),
-        (group("g", "a", "b", "b"),),
-        (group("g", "a", backups=("b",)), group("h", "b", backups=())),
-    ],
-)
-def test_a_store_that_is_named_twice_is_a_problem_of_its_field(
-    groups: tuple[StoreGroupMembers, ...],
-) -> None:
-    policy = StoresPolicy(groups=groups)
-    with pytest.raises(ConfigurationError) as raised:
-        check_access(policy, service="default", gateway="http://{service}:1")
-    (problem,) = raised.value.problems
-    assert (problem.field, problem.value) == ("spec.stores.groups", "b")
-
-
-@pytest.mark.parametrize(
     ("gateway", "says"),
     [
         (None, "needs gateways, and this deliverer was not told how to reach any"),
-        ("http://gate:1", "names 2 stores, and --gateway http://gate:1 leads to one gateway"),
+        ("http://gate:1", "names 2 gateways, and --gateway http://gate:1 leads to one gateway"),
     ],
 )
 def test_one_gateway_is_not_taken_for_several_stores(gateway: str | None, says: str) -> None:

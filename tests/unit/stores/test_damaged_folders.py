@@ -203,19 +203,43 @@ async def test_damage_that_a_store_has_as_well_is_read_from_another() -> None:
     assert [one.kind for one in repaired(world, claimed).findings] == [FindingKind.DAMAGED]
 
 
+@pytest.mark.parametrize("at", [20, HEADER_SIZE + 1, 100])
 @pytest.mark.parametrize("has_folder", [False, True])
-async def test_a_latest_copy_that_is_damaged_is_gone_on_from_up_to_there(has_folder: bool) -> None:
-    """The others have all that is stable."""
+async def test_what_no_store_has_sound_is_told_by_the_repair(has_folder: bool, at: int) -> None:
+    """Only that is lost: what is behind it is sound."""
     behind = upto(LOG, 2)
     world = World(RecordingFiles(labelled(behind) if has_folder else {}))
     world.has_shipped(LOG, "a")
     world.has_shipped(behind, "b", "c")
-    damage(world, "a", spoilt(labelled(LOG), segment_name(3), HEADER_SIZE + 1))
+    # It goes on as it was: a restart would tell that it has no header.
+    image = spoilt(labelled(LOG), segment_name(3), at)
+    files = world.stores.folders["a"].files[SESSION]
+    file = files.open(segment_name(3), writable=True)
+    file.write(0, image[segment_name(3)])
+    claimed = await world.claim()
+    assert claimed.source == "a"
+    assert world.content() == {**files_of(LOG), segment_name(3): image[segment_name(3)]}
+    recovery = repaired(world, claimed)
+    assert [one.file for one in recovery.findings] == [segment_name(3)]
+    assert world.content()[segment_name(4)] == LOG.segments[4]
+
+
+@pytest.mark.parametrize("has_folder", [False, True])
+async def test_a_copy_ends_where_its_store_has_not_what_it_says(has_folder: bool) -> None:
+    behind = upto(LOG, 2)
+    world = World(RecordingFiles(labelled(behind) if has_folder else {}))
+    world.has_shipped(LOG, "a")
+    world.has_shipped(behind, "b", "c")
+    files = world.stores.folders["a"].files[SESSION]
+    files.open(segment_name(3), writable=True).truncate(0)
     claimed = await world.claim()
     assert claimed.lacked
     assert [one.file for one in claimed.findings] == [segment_name(3)]
     assert world.content() == files_of(behind)
-    # One that is away may have it, and is waited for.
+
+
+async def test_a_store_that_may_have_what_is_damaged_at_another_is_waited_for() -> None:
+    behind = upto(LOG, 2)
     world = World()
     world.has_shipped(LOG, "a", "c")
     world.has_shipped(behind, "b")

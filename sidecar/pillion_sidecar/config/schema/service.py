@@ -374,10 +374,11 @@ class IndicationService:
         default=None,
         type=STORES,
         assumed="none: the journal is on the deliverer's volume alone",
-        description="The gateways that keep copies of the deliverers' journals, so that what was "
-        "accepted is not lost with a volume. Their services set journalCopies. It needs "
-        "durability Disk. A change takes effect at the next start of the deliverer. Only with "
-        "mode Sidecar.",
+        description="The gateways and NATS streams that keep copies of the deliverers' journals, "
+        "so that what was accepted is not lost with a volume. The services of gateways set "
+        "journalCopies. It needs durability Disk. A change takes effect at the next start of the "
+        "deliverer, except servers, tls and credentials of a stream, which new connections use. "
+        "Only with mode Sidecar.",
     )
     #: ``deliverer.storage.sizeLimit`` in bytes; None: not set.
     storage_bytes: int | None = None

@@ -7,20 +7,35 @@ from pillion_sidecar.config.schema.common import (
     SERVICE_NAME_RULES,
     object_name,
     reference,
+    secret_key_reference,
+    secret_names,
 )
+from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
+from pillion_sidecar.config.schema.urls import is_loopback, url_rules
 from pillion_sidecar.fields import (
+    Field,
     Integer,
+    JSONObject,
     ListOf,
     Quantity,
     Rule,
+    Text,
     amount,
+    cel_matches,
     declared,
+    matching,
+    required,
     resource,
     structure,
+    text_matching,
+    whole,
 )
+from pillion_sidecar.protocols.declaration import LOOPBACK_HOST
+from pillion_sidecar.protocols.nats import PROTOCOL
 
 MOST_GROUPS = 8
 MOST_MEMBERS = 8
+MOST_SERVERS = 5
 #: Default flightSize.
 FLIGHT_SIZE = "64Mi"
 #: Default stabilityLifetimeSeconds.
@@ -71,30 +86,268 @@ class WithoutQuorum(StrEnum):
     CONTINUE = "Continue"
 
 
+class SyncInterval(StrEnum):
+    """What the servers do before they acknowledge a message; no client can ask them."""
+
+    ALWAYS = "Always"
+
+
+_LABELLED = 'labelled pillion.dev/credentials: "true"'
+_TLS = structure(
+    Field(
+        "caSecretRef",
+        secret_key_reference("the certificates, in PEM", key="ca.crt"),
+        f"The Secret, {_LABELLED}, with the certificate authorities of the servers, instead of "
+        "those that the system trusts.",
+        assumed="the authorities that the system trusts",
+    ),
+    Field(
+        "clientCertificateSecretRef",
+        reference("Secret"),
+        f"The Secret of type kubernetes.io/tls, {_LABELLED}, with the tls.crt and tls.key that the "
+        "deliverer presents to the servers.",
+    ),
+    Field(
+        "serverName",
+        text_matching(
+            "[A-Za-z0-9.:_-]+",
+            max_length=253,
+            message="is not a host name",
+            remedy="Write the name in the servers' certificates.",
+        ),
+        "The name that the servers' certificates must contain, if it is not the host of the URL.",
+        assumed="the host of the URL",
+    ),
+)
+_CREDENTIALS = structure(
+    Field(
+        "basic",
+        structure(
+            required(
+                "secretRef",
+                reference("Secret"),
+                f"The Secret, {_LABELLED}, with the keys username and password.",
+            )
+        ),
+        "A user name and a password.",
+    ),
+    Field(
+        "bearer",
+        structure(
+            required(
+                "secretRef",
+                secret_key_reference("the token", key="token"),
+                f"The Secret, {_LABELLED}, with the token.",
+            )
+        ),
+        "A token.",
+    ),
+    rules=(
+        Rule(
+            cel="has(self.basic) != has(self.bearer)",
+            holds=lambda credentials: len(credentials) == 1,
+            message="holds none of basic and bearer, or both",
+            remedy="Write one of them, or remove credentials.",
+        ),
+    ),
+)
+
+_SECURE, _PLAIN = "(?i:tls)://.*", "(?i:nats)://.*"
+_LOOPBACK = f"(?i:nats)://{LOOPBACK_HOST}(:[0-9]*)?/?"
+_is_secure, _is_plain = whole(_SECURE), whole(_PLAIN)
+
+
+def _all_secure(member: JSONObject) -> bool:
+    return all(map(_is_secure, member["servers"]))
+
+
+@resource
+class StreamMember:
+    """A stream of JetStream."""
+
+    name: str = declared(
+        type=object_name(63),
+        description="The name of the store in messages, metrics and states. It differs from those "
+        "of all other stores.",
+    )
+    servers: tuple[str, ...] = declared(
+        type=ListOf(
+            item=Text(
+                min_length=1,
+                max_length=256,
+                rules=(
+                    *url_rules(
+                        PROTOCOL.schemes,
+                        credentials="Put them into a Secret, and name it in credentials.basic.",
+                    ),
+                    *(
+                        matching(
+                            form.regex,
+                            # Others have a rule of their own.
+                            when=r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]*",
+                            message=form.message,
+                            remedy="Write nats://host:port or tls://host:port only.",
+                        )
+                        for form in PROTOCOL.url_forms
+                    ),
+                ),
+            ),
+            max_items=MOST_SERVERS,
+            atomic=True,
+        ),
+        description="The URLs of NATS servers of one cluster: tls://host:port, or nats://host:port "
+        "without TLS. The deliverer is connected to one of them, and after a failure to the next.",
+    )
+    stream: str = declared(
+        type=text_matching(
+            "[!-)+,/-=?-~-]+",
+            max_length=255,
+            message="is not the name of a stream",
+            remedy="Write printable ASCII without spaces, '.', '*' and '>'.",
+        ),
+        description="The stream. Pillion does not create it. It needs storage file, three replicas "
+        "or more, discard new, allow_direct, and no setting by which it removes messages itself; "
+        "the deliverer checks that. Any number of journals share it.",
+    )
+    subject: str = declared(
+        default="pillion.journals",
+        type=text_matching(
+            r"[!-#%-)+,/-=?-~-][!-)+,/-=?-~-]*(\.[!-)+,/-=?-~-]+)*",
+            max_length=190,
+            message="is not the beginning of a subject",
+            remedy="Write words of printable ASCII with '.' between them, without '*' and '>', and "
+            "without '$' at the start.",
+        ),
+        description="The beginning of the subjects of journals. The stream has the subjects behind "
+        "it, such as pillion.journals.>, and nobody else publishes there.",
+    )
+    #: None: not declared.
+    sync_interval: SyncInterval | None = declared(
+        default=None,
+        assumed="not declared, and the store is refused",
+        description="Declares that all servers of the stream have sync_interval: always in their "
+        "jetstream block. Otherwise they acknowledge what is not on their disks yet, and a store "
+        "does not count. No client can ask them.",
+    )
+    tls_first: bool = declared(
+        default=False,
+        description="Whether the TLS handshake comes before all else, as servers with "
+        "handshake_first want it.",
+    )
+    tls: TLSOptions = declared(
+        default=TLSOptions(),
+        type=_TLS,
+        description="How the deliverer verifies the servers, and which certificate it presents.",
+    )
+    credentials: Credentials | None = declared(
+        default=None,
+        type=_CREDENTIALS,
+        assumed="none",
+        description="The credentials that the deliverer presents to the servers.",
+    )
+
+
+_STREAM = structure(
+    StreamMember,
+    rules=(
+        Rule(
+            cel="size(self.servers) > 0",
+            holds=lambda member: len(member["servers"]) > 0,
+            field="servers",
+            message="is empty",
+            remedy="Write the URL of a server.",
+        ),
+        Rule(
+            cel="has(self.syncInterval)",
+            holds=lambda member: "syncInterval" in member,
+            field="syncInterval",
+            message="is missing, and by default servers acknowledge what is not on their disks yet",
+            remedy="Set sync_interval: always in the jetstream block of every server, and declare "
+            "it here with syncInterval: Always.",
+        ),
+        Rule(
+            cel="(!has(self.tls) && !self.tlsFirst) || "
+            f"self.servers.all(one, {cel_matches('one', _SECURE)})",
+            holds=lambda member: (
+                ("tls" not in member and not member["tlsFirst"]) or _all_secure(member)
+            ),
+            field="servers",
+            message="names a server without TLS, while tls or tlsFirst is set",
+            remedy="Begin each with tls://, or remove tls and tlsFirst.",
+        ),
+        Rule(
+            cel="!has(self.credentials) || self.servers.all(one, "
+            f"!{cel_matches('one', _PLAIN)} || {cel_matches('one', _LOOPBACK)})",
+            holds=lambda member: (
+                "credentials" not in member
+                or all(not _is_plain(one) or is_loopback(one) for one in member["servers"])
+            ),
+            field="credentials",
+            message="would be sent unencrypted, since a server is without TLS",
+            remedy="Begin each of servers with tls://. (Without TLS they may be sent to loopback "
+            "only.)",
+        ),
+    ),
+)
+
+
 @resource
 class StoreMember:
+    """A gateway or a stream: one of the two is set."""
+
     #: The service in mode Gateway.
-    gateway: str = declared(
+    gateway: str | None = declared(
+        default=None,
         name="gatewayRef",
         type=reference(
             "IndicationService, in mode Gateway, that keeps a copy",
             max_length=SERVICE_NAME_LENGTH,
             rules=SERVICE_NAME_RULES,
         ),
+        assumed="the store is that of `nats`",
         description="The gateway that keeps a copy.",
     )
+    stream: StreamMember | None = declared(
+        default=None,
+        name="nats",
+        type=_STREAM,
+        assumed="the store is that of `gatewayRef`",
+        description="The stream of NATS JetStream that keeps a copy. With its replicas it is one "
+        "store. Gateways do not adopt from it what a lost pod had pending.",
+    )
+
+    @property
+    def store(self) -> str:
+        """Its name."""
+        if self.stream is not None:
+            return self.stream.name
+        assert self.gateway is not None
+        return self.gateway
+
+
+_MEMBER = structure(
+    StoreMember,
+    rules=(
+        Rule(
+            cel="has(self.gatewayRef) != has(self.nats)",
+            holds=lambda member: ("gatewayRef" in member) != ("nats" in member),
+            message="names none of gatewayRef and nats, or both",
+            remedy="Write one of them: each member is one store.",
+        ),
+    ),
+)
 
 
 @resource
 class StoreGroupMembers:
     name: str = declared(type=object_name(63), description="The name of the group.")
     members: tuple[StoreMember, ...] = declared(
-        type=ListOf(item=structure(StoreMember), max_items=MOST_MEMBERS, atomic=True),
+        type=ListOf(item=_MEMBER, max_items=MOST_MEMBERS, atomic=True),
         description="The stores of the group. Their number decides how many copies are needed.",
     )
     backups: tuple[StoreMember, ...] = declared(
         default=(),
-        type=ListOf(item=structure(StoreMember), max_items=MOST_MEMBERS, atomic=True),
+        type=ListOf(item=_MEMBER, max_items=MOST_MEMBERS, atomic=True),
         description="Further stores of the group. A copy there counts like that of a member, and "
         "their number does not raise how many are needed.",
     )
@@ -196,3 +449,8 @@ STORES = structure(
         ),
     ),
 )
+
+
+def store_secrets(stores: object) -> set[str]:
+    """The names of all Secrets that ``stores`` names, checked or not."""
+    return secret_names(STORES, stores) if isinstance(stores, dict) else set()

@@ -23,6 +23,8 @@ _END_OF_BATCH = 204
 _OK, _NOT_FOUND = 200, 404
 _NO_HEADERS = b"NATS/1.0\r\n\r\n"
 _ONE, _SEVERAL = b"1", b"*"
+#: Nothing is sent: how long may a message be?
+_MOST = b"?"
 #: JetStream's own, for a message that is not there.
 _NO_MESSAGE = 10037
 _API = "$JS.API."
@@ -39,7 +41,8 @@ class JetStreamError(Exception):
 
 
 class JetStreamWire(NATSWire):
-    """A request begins with a line: whether messages of a stream come back, and the subject."""
+    """A request begins with a line: whether messages of a stream come back, and the subject; or it
+    asks what the server takes."""
 
     __slots__ = ("_is_batch", "_messages")
 
@@ -51,6 +54,9 @@ class JetStreamWire(NATSWire):
     def publish(self, request: bytes) -> None:
         line, _, message = request.partition(b"\n")
         kind, _, subject = line.partition(b" ")
+        if kind == _MOST:
+            asyncio.get_running_loop().call_soon(self.answered, _OK, b"%d" % self._most)
+            return
         self._is_batch = kind == _SEVERAL
         self._messages = []
         self._publish_to(subject, message)
@@ -107,12 +113,10 @@ class _Exchange:
 class JetStream:
     """Asks one stream, one request at a time. All calls raise JetStreamError."""
 
-    def __init__(self, sender: Sender, *, stream: str, subject: str, discreet: bool) -> None:
-        """``discreet``: no text of the server is shown."""
+    def __init__(self, sender: Sender, *, stream: str, subject: str) -> None:
         self._sender = sender
         self._stream = stream
         self._subject = subject
-        self._discreet = discreet
 
     def close(self) -> None:
         """Requests under way are never answered."""
@@ -122,6 +126,10 @@ class JetStream:
         answer = _object(await self._call(f"STREAM.INFO.{self._stream}", b""))
         self._check(answer)
         return _mapping(answer, "config")
+
+    async def most_payload(self) -> int:
+        """Return how many bytes of a message the server takes."""
+        return int(await self._ask(_MOST, self._subject, b""))
 
     async def publish(self, body: bytes, *, after: int | None) -> int:
         """Append a message if the last one of the subject has the sequence ``after``; None: in any
@@ -209,7 +217,7 @@ class JetStream:
         if status == TOO_LARGE:
             raise JetStreamError(f"{body.decode()}; let it take 1 MiB (max_payload)")
         if status != _OK:
-            raise JetStreamError(f"the server answered {status}{self._words(body)}")
+            raise JetStreamError(f"the server answered {status}{_words(body)}")
 
     def _check(self, answer: Mapping[str, Any]) -> None:
         error = answer.get("error")
@@ -218,11 +226,12 @@ class JetStream:
         code = error.get("err_code") if isinstance(error, dict) else None
         text = str(error.get("description", "")) if isinstance(error, dict) else ""
         number = code if type(code) is int else None
-        words = self._words(text.encode("utf-8", "replace"))
+        words = _words(text.encode("utf-8", "replace"))
         raise JetStreamError(f"JetStream error {number or 'without a code'}{words}", code=number)
 
-    def _words(self, text: bytes) -> str:
-        return "" if self._discreet or not text else f": {shown(text)}"
+
+def _words(text: bytes) -> str:
+    return f": {shown(text)}" if text else ""
 
 
 def _object(body: bytes) -> Mapping[str, Any]:

@@ -2,30 +2,29 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
-from pillion_sidecar.handlers.authorization import authorization
-from pillion_sidecar.handlers.nats.jetstream import JetStream, JetStreamError, jetstream_wires
-from pillion_sidecar.handlers.nats.wire import Login
-from pillion_sidecar.handlers.transport.connector import AddressCheck
-from pillion_sidecar.handlers.transport.sender import SharedParts
-from pillion_sidecar.handlers.transport.target import parse_network_target
-from pillion_sidecar.protocols.nats import PROTOCOL
-from pillion_sidecar.stores.copies import Copy, Epoch, Extent, StoreError
+from pillion_sidecar.handlers.nats.jetstream import JetStreamError
+from pillion_sidecar.stores.copies import Copy, Epoch, Extent, StoreError, check_writer
 from pillion_sidecar.stores.messages import (
     ClaimRequest,
+    IdentitiesRequest,
+    KeepRequest,
     ReadRequest,
     ReleaseRequest,
     RemoveRequest,
     Request,
+    encode_identities,
 )
 from pillion_sidecar.stores.ports import Answer, Unanswered
 from pillion_sidecar.stores.streams import (
     PART_BYTES,
+    IdentityFile,
+    IdentityReading,
+    Publication,
     SegmentReading,
     StoredMessage,
     StreamState,
@@ -36,6 +35,8 @@ from pillion_sidecar.stores.streams import (
     extent_at,
     fence,
     fenced,
+    file_at,
+    identity_parts,
     state_of,
 )
 
@@ -52,63 +53,15 @@ _BATCH, _BATCH_BYTES = 256, 4 << 20
 _AROUND = 64 << 10
 
 Answered: TypeAlias = Callable[[Answer], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamAccess:
-    """Where copies of journals are kept."""
-
-    #: nats://host:port or tls://host:port.
-    url: str
-    stream: str
-    #: The session follows, after a full stop.
-    subject: str
-    tls: TLSOptions = field(default_factory=TLSOptions)
-    tls_first: bool = False
-    credentials: Credentials | None = None
-    #: No text shows the URL or the server's words.
-    url_is_secret: bool = False
-
-
-def create_stream_store(
-    access: StreamAccess,
-    *,
-    session: str,
-    parts: SharedParts,
-    address_policy: AddressCheck,
-    timeout: float,
-) -> "StreamStore":
-    """``timeout``: seconds of an answer. Raises InvalidDestinationError."""
-    target = parse_network_target(access.url, PROTOCOL)
-    # Raises if credentials cannot be sent.
-    authorization(access.credentials)
-    login = Login(
-        subject=b"",
-        is_stored=True,
-        tls=target.tls,
-        tls_first=access.tls_first,
-        credentials=access.credentials,
-        discreet=access.url_is_secret,
-    )
-    connector = parts.connect(
-        target,
-        proxy=None,
-        address_policy=address_policy,
-        tls=access.tls,
-        discreet=access.url_is_secret,
-    )
-    sender = parts.sender(connector, new_wire=jetstream_wires(parts.buffer, login), timeout=timeout)
-    subject = f"{access.subject}.{session}"
-    return StreamStore(
-        JetStream(sender, stream=access.stream, subject=subject, discreet=access.url_is_secret),
-        stream=access.stream,
-    )
+_Result = TypeVar("_Result")
 
 
 class SubjectLog(Protocol):
     """See :class:`JetStream`. All calls raise JetStreamError."""
 
     async def configuration(self) -> Mapping[str, Any]: ...
+
+    async def most_payload(self) -> int: ...
 
     async def publish(self, body: bytes, *, after: int | None) -> int: ...
 
@@ -125,18 +78,37 @@ class SubjectLog(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class StreamLogs:
+    """The subjects of one session, over one connection."""
+
+    log: SubjectLog
+    #: Of the files of identities.
+    identities: SubjectLog
+    #: Something went wrong: go on with another connection.
+    move: Callable[[], None] = lambda: None
+
+    def close(self) -> None:
+        self.log.close()
+        self.identities.close()
+
+
 class StreamStore:
     """Keeps the copy of one session. Requests are done one after the other."""
 
-    def __init__(self, jetstream: SubjectLog, *, stream: str, part_bytes: int = PART_BYTES) -> None:
+    def __init__(self, logs: StreamLogs, *, stream: str, part_bytes: int = PART_BYTES) -> None:
         """``part_bytes``: of the log in a message at most."""
-        self._jetstream = jetstream
+        self._logs = logs
+        #: Those of the next request.
+        self._next_logs: StreamLogs | None = None
         self._part_bytes = part_bytes
         self._stream = stream
         #: None: not known since a failure.
         self._state: StreamState | None = None
         #: The segment that was read last; the next read is likely of it as well.
         self._segment: tuple[Extent, bytes] | None = None
+        #: The same of a file of identities.
+        self._file: tuple[IdentityFile, bytes] | None = None
         self._task: asyncio.Task[Answer] | None = None
         self._waiting: deque[tuple[Request, Answered]] = deque()
         self._closed = False
@@ -152,10 +124,21 @@ class StreamStore:
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
-        self._jetstream.close()
+        self._logs.close()
+        if self._next_logs is not None:
+            self._next_logs.close()
+
+    def use(self, logs: StreamLogs) -> None:
+        """Go on over another connection, from the next request on."""
+        if self._next_logs is not None:
+            self._next_logs.close()
+        self._next_logs = logs
 
     def _begin(self) -> None:
         if self._task is None and self._waiting:
+            if self._next_logs is not None:
+                self._logs.close()
+                self._logs, self._next_logs = self._next_logs, None
             request, answered = self._waiting.popleft()
             self._task = asyncio.get_running_loop().create_task(self._perform(request))
             self._task.add_done_callback(partial(self._ended, answered))
@@ -170,30 +153,56 @@ class StreamStore:
     async def _perform(self, request: Request) -> Answer:
         try:
             if isinstance(request, ReadRequest):
-                return await self._read(request)
-            if isinstance(request, ClaimRequest):
-                await self._check()
-                await self._fence(request.epoch)
-            if isinstance(request, ReleaseRequest):
-                # Asked anew: others may have claimed the session since.
-                self._state = None
-            answer = await self._change(request)
-            if isinstance(request, RemoveRequest | ReleaseRequest) and self._state is not None:
-                await self._jetstream.purge(self._state.needed)
-            return answer
+                reads = self._read_identities if request.identities else self._read
+                return await reads(request)
+            if isinstance(request, IdentitiesRequest):
+                return await self._list()
+            return await self._perform_change(request)
         except StoreError as error:
             return error
         except JetStreamError as error:
             self._state = None
+            self._logs.move()
             return Unanswered(reason=str(error))
 
+    async def _perform_change(self, request: Request) -> Answer:
+        if isinstance(request, ClaimRequest):
+            await self._check()
+            await self._fence(request.epoch)
+        before = 0
+        if isinstance(request, ReleaseRequest):
+            # Asked anew: others may have claimed the session since.
+            self._state = None
+            # Before the release: what comes later is the next writer's.
+            last = await self._logs.identities.last()
+            before = 0 if last is None else last[0] + 1
+        elif isinstance(request, KeepRequest):
+            before = (self._state or StreamState()).first_part
+        answer = await self._change(request)
+        state = self._state
+        if state is None:
+            return answer
+        if isinstance(request, RemoveRequest | ReleaseRequest):
+            await self._logs.log.purge(state.needed)
+        if isinstance(request, KeepRequest) and state.first_part > before > 0:
+            await self._logs.identities.purge(state.first_part)
+        if isinstance(request, ReleaseRequest) and before:
+            await self._logs.identities.purge(before)
+        return answer
+
     async def _change(self, request: Request) -> Copy | Unanswered:
+        file: IdentityFile | None = None
         for _ in range(_TRIES):
             state = self._state or await self._load()
             # Not known while a message is under way.
             self._state = None
             try:
-                self._state = await self._publish(state, request)
+                if isinstance(request, KeepRequest) and file is None:
+                    file = await self._keep(state, request)
+                changing = change(
+                    state, check_request(request), part_bytes=self._part_bytes, file=file
+                )
+                self._state = await self._publish(self._logs.log, changing)
             except JetStreamError as error:
                 if error.code not in _WRONG_LAST:
                     raise
@@ -201,28 +210,40 @@ class StreamStore:
                 return self._state.copy
         return Unanswered(reason="others publish to the journal's subject all the time")
 
+    async def _keep(self, state: StreamState, request: KeepRequest) -> IdentityFile | None:
+        """Write a file of identities, which is not there before a message of the log says so."""
+        check_writer(state.copy, request.epoch)
+        if state.has_file(request.segment):
+            return state.files[request.segment]
+        parts = identity_parts(request, part_bytes=self._part_bytes)
+        return await self._publish(self._logs.identities, parts)
+
     async def _fence(self, epoch: Epoch) -> None:
         """Refuse all that writers of lower epochs send from now on."""
         state = self._state = await self._load()
         if epoch > state.copy.promised:
             self._state = None
-            await self._jetstream.publish(fence(epoch, known=state.last), after=None)
+            await self._logs.log.publish(fence(epoch, known=state.last), after=None)
 
-    async def _publish(self, state: StreamState, request: Request) -> StreamState:
-        changing = change(state, check_request(request), part_bytes=self._part_bytes)
+    async def _publish(
+        self, log: SubjectLog, publications: Generator[Publication, int, _Result]
+    ) -> _Result:
         try:
-            publication = next(changing)
+            publication = next(publications)
             while True:
-                sequence = await self._jetstream.publish(publication.body, after=publication.before)
-                publication = changing.send(sequence)
+                # Others may have left parts of a file of identities.
+                begins_file = log is self._logs.identities and not publication.before
+                after = None if begins_file else publication.before
+                sequence = await log.publish(publication.body, after=after)
+                publication = publications.send(sequence)
         except StopIteration as ended:
-            changed: StreamState = ended.value
-            return changed
+            result: _Result = ended.value
+            return result
 
     # ------------------------------------------------------------------ what is there
 
     async def _load(self) -> StreamState:
-        found = await self._jetstream.last()
+        found = await self._logs.log.last()
         return StreamState() if found is None else await self._state_after(decode_message(*found))
 
     async def _state_after(self, stored: StoredMessage) -> StreamState:
@@ -233,7 +254,7 @@ class StreamStore:
             return fenced(state, stored)
         if not message.checkpoint:
             return state_of(stored, stored)
-        found = await self._jetstream.next(message.checkpoint)
+        found = await self._logs.log.next(message.checkpoint)
         if found is None or found[0] != message.checkpoint:
             raise JetStreamError(f"message {message.checkpoint} is missing, or not there yet")
         return state_of(stored, decode_message(*found))
@@ -243,7 +264,7 @@ class StreamStore:
         last: StoredMessage | None = None
         begin = max(1, fence.message.before)
         while True:
-            found = await self._jetstream.next(begin)
+            found = await self._logs.log.next(begin)
             if found is None or found[0] >= fence.sequence:
                 return last
             last = decode_message(*found)
@@ -251,7 +272,7 @@ class StreamStore:
 
     async def _following(self, sequence: int) -> list[StoredMessage]:
         """Return messages from ``sequence`` on; at least one."""
-        found = await self._jetstream.following(sequence, count=_BATCH, size=_BATCH_BYTES)
+        found = await self._logs.log.following(sequence, count=_BATCH, size=_BATCH_BYTES)
         if not found:
             raise JetStreamError("a message is missing, or not there yet")
         return [decode_message(*one) for one in found]
@@ -272,12 +293,42 @@ class StreamStore:
             self._segment = (extent, reading.content())
         return bytes_at(self._segment[1], request)
 
+    async def _list(self) -> bytes:
+        state = self._state = self._state or await self._load()
+        return encode_identities(sorted((one, file.size) for one, file in state.files.items()))
+
+    async def _read_identities(self, request: ReadRequest) -> bytes:
+        state = self._state = self._state or await self._load()
+        number, file = file_at(state, request.position)
+        if file is None:
+            return b""
+        if self._file is None or self._file[0] != file:
+            reading = IdentityReading(number, file)
+            while not reading.is_done:
+                found = await self._logs.identities.following(
+                    reading.next, count=_BATCH, size=_BATCH_BYTES
+                )
+                if not found:
+                    raise JetStreamError("a message is missing, or not there yet")
+                for sequence, body in found:
+                    if not reading.is_done:
+                        reading.take(sequence, body)
+            self._file = (file, reading.content())
+        return bytes_at(self._file[1], request)
+
     # ------------------------------------------------------------------ the stream
 
     async def _check(self) -> None:
         """Raises JetStreamError: the stream is no store."""
+        least = self._part_bytes + _AROUND
+        most = await self._logs.log.most_payload()
+        if most < least:
+            raise JetStreamError(
+                f"the servers take messages of {most} bytes, and a store needs {least}; set"
+                " max_payload to 1 MiB or more"
+            )
         try:
-            configuration = await self._jetstream.configuration()
+            configuration = await self._logs.log.configuration()
         except JetStreamError as error:
             if error.code != _NO_STREAM:
                 raise

@@ -187,7 +187,7 @@ class NATSWire(BrokerWire):
         if tls and not self._login.tls_first and not _offers_tls(info):
             raise BrokerError("the server offers no TLS", hold=HoldCause.DESTINATION)
         if not tls and info.get("tls_required") is True:
-            message = "the server requires TLS: write tls:// in the destination"
+            message = "the server requires TLS: begin its URL with tls://"
             raise BrokerError(message, hold=HoldCause.DESTINATION)
         if info.get("headers") is not True:
             message = "the server takes no message headers (NATS 2.2 or later does)"

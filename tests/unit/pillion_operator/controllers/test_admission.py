@@ -17,9 +17,11 @@ from support.operator_objects import (
     destination,
     filter_of,
     made,
+    secret,
     service,
     subscription,
 )
+from support.store_cases import stream
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,18 @@ def test_a_secret_that_is_missing_is_a_warning(judge: Judge) -> None:
     )
     assert found.refusal == ""
     assert "nope" in found.warnings[0]
+
+
+def test_a_secret_of_a_stream_that_is_missing_is_a_warning(judge: Judge) -> None:
+    member = stream(credentials={"basic": {"secretRef": {"name": "nope"}}})
+    writing = service(stores={"groups": [{"name": "all", "members": [member]}]})
+    found = opinion(judge, writing)
+    assert found.refusal == ""
+    assert "nope" in found.warnings[0]
+    login = secret("nope", username="YQ==", password="Yg==")
+    assert opinion(judge, writing, login) == Opinion()
+    member["nats"]["servers"] = ["tls://169.254.169.254"]
+    assert "nats.servers[0]: " in opinion(judge, writing, login).refusal
 
 
 def test_an_unknown_class_is_warned_of_unless_a_service_declares_it(judge: Judge) -> None:

@@ -10,6 +10,7 @@ from pillion_operator.store import Key
 from pillion_sidecar.config.schema.service import Durability
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
+from support.store_cases import stream
 
 HUB = {"name": "hub"}
 TO_GRAVE = {"deadLetterRef": {"name": "grave"}}
@@ -155,10 +156,34 @@ def test_a_journal_that_goes_with_its_pod_is_told_of_and_leaves_the_service_read
     virtually(scenario)
 
 
+COPIES = {"journalCopies": {"maximumBytes": "64Mi"}}
+
+
+def test_nobody_adopts_what_a_stream_has() -> None:
+    async def scenario(world: World) -> None:
+        durable = ("IndicationService", "default", "NotDurableBeyondPod")
+        stores = {"groups": [{"name": "all", "members": [stream()]}]}
+        world.resource("IndicationService", "default", {"stores": stores})
+        await settled(world)
+        assert condition(world, *durable) == ("True", "NotAdopted")
+        assert condition(world, "IndicationService", "default", "GatewayReady") == ("", "")
+        # Nor with a gateway beside it.
+        stores["groups"][0]["members"].append({"gatewayRef": HUB})
+        world.resource("IndicationService", "hub", GATEWAY | COPIES)
+        world.resource("IndicationService", "default", {"stores": stores})
+        await settled(world)
+        assert condition(world, *durable) == ("True", "NotAdopted")
+        world.resource("IndicationService", "default", {"stores": stores, "handOverTo": HUB})
+        await settled(world)
+        assert condition(world, *durable) == ("False", "HandedOver")
+
+    virtually(scenario)
+
+
 def test_stores_are_told_of_until_they_keep_copies() -> None:
     async def scenario(world: World) -> None:
         stores = {"groups": [{"name": "all", "members": [{"gatewayRef": HUB}]}]}
-        copies = {**GATEWAY, "journalCopies": {"maximumBytes": "64Mi"}}
+        copies = GATEWAY | COPIES
         ready = ("IndicationService", "default", "GatewayReady")
         durable = ("IndicationService", "default", "NotDurableBeyondPod")
         world.pod("hub-0", service="hub")
