@@ -4,7 +4,6 @@ What adopts is imported with the first order."""
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -21,6 +20,7 @@ from pillion_sidecar.intake.journals import (
     NO_COPIES,
     list_copies,
 )
+from pillion_sidecar.journal_runtime import JournalFolder
 from pillion_sidecar.telemetry.administration import OperatorGuard
 from pillion_sidecar.telemetry.metrics import Metrics
 
@@ -41,8 +41,7 @@ class DelivererParts:
     context: IntakeContext
     timers: Timers
     observer: Metrics
-    #: Of the journal; None without one.
-    folder: Path | None
+    journal: JournalFolder
     access: GatewayAccess
     #: None before the first.
     configuration: Callable[[], Configuration | None]
@@ -98,7 +97,8 @@ class AdoptionRoutes:
                 context=parts.context,
                 timers=parts.timers,
                 observer=parts.observer,
-                folder=parts.folder,
+                folder=parts.journal.path,
+                journal_room=lambda: parts.journal.room,
                 namespace=lambda: parts.access.namespace,
                 configuration=parts.configuration,
                 handlers=parts.handlers,
@@ -118,7 +118,7 @@ class AdoptionRoutes:
     async def _list(self, _: web.Request) -> web.StreamResponse:
         from pillion_sidecar.wire.adoptions import AdoptionPage, encode
 
-        known = [] if self._adoptions is None else self._adoptions.look()
+        known = [] if self._adoptions is None else self._adoptions.statuses
         return _json(encode(AdoptionPage(adoptions=known)))
 
 

@@ -250,7 +250,7 @@ class Deliverer:
                 context=self._context,
                 timers=self._timers,
                 observer=self._metrics,
-                folder=self._settings.journal,
+                journal=self._folder,
                 access=self._access,
                 configuration=lambda: self._configuration,
                 handlers=lambda: self._handlers,

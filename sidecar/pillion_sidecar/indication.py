@@ -267,6 +267,9 @@ class Routes(Protocol):
         ``instance`` is called only where repeats are suppressed or delayed.
         """
 
+    def knows(self, subscription: str) -> bool:
+        """Whether ``relayed`` has a target for a subscription (uid)."""
+
 
 class InstanceSource(Protocol):
     """Gives the decoded instance when it is asked for."""

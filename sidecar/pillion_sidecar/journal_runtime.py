@@ -45,6 +45,8 @@ DEFAULT_BYTES = 1 << 30
 #: Fraction of the volume for the history, and its bytes if the volume's size is unknown.
 HISTORY_SHARE = 0.1
 DEFAULT_HISTORY_BYTES = 128 << 20
+#: In the folder: copies of journals that this gateway adopts, each only while it does.
+ADOPTING_NAME = "adopting"
 #: Seconds after which the deliverer listens although its stores have not answered.
 SLOW_SECONDS = 1.0
 
@@ -90,6 +92,7 @@ class JournalFolder:
         self._lock: FolderLock | None = None
         self._workers: list[ThreadWorker] = []
         self._journal: DiskJournal | None = None
+        self._maximum_bytes = 0
         self._stores: JournalStores | None = None
         #: Set once the start waits for the stores of the journal.
         self.waits = asyncio.Event()
@@ -124,7 +127,7 @@ class JournalFolder:
             return None
         settings = journal_settings(service, durability, identity_seconds=identity_seconds)
         journal, recovered = await self._open(self._folder, settings, service, connect)
-        self._journal = journal
+        self._journal, self._maximum_bytes = journal, settings.maximum_bytes
         _tell_what_is_lost(recovered)
         if durability is Durability.DISK:
             await self._open_copies(self._folder, service)
@@ -150,6 +153,7 @@ class JournalFolder:
 
         loop = asyncio.get_running_loop()
         self._lock = await asyncio.to_thread(open_folder, folder)
+        await asyncio.to_thread(_remove_adopting, folder)
         committing, reading = (
             ThreadWorker(name=name, call_soon_threadsafe=loop.call_soon_threadsafe)
             for name in ("journal-commit", "journal-read")
@@ -310,6 +314,19 @@ class JournalFolder:
         return None if self._journal is None else self._journal.statistics
 
     @property
+    def path(self) -> Path | None:
+        """None: the deliverer was given none."""
+        return self._folder
+
+    @property
+    def room(self) -> int:
+        """Bytes that the journal may still take."""
+        found = self.statistics
+        if found is None:
+            return 0
+        return max(0, self._maximum_bytes - found.total_bytes - found.identity_bytes)
+
+    @property
     def stores(self) -> "NamespaceStores | None":
         """The copies of other journals; None: none are kept."""
         return None if self._copies is None else self._copies.stores
@@ -370,6 +387,17 @@ class JournalFolder:
                 lock.release()
 
 
+def _remove_adopting(folder: Path) -> None:
+    """Remove what a run that was killed has left: its adoptions begin anew, maybe elsewhere."""
+    left = folder / ADOPTING_NAME
+    if left.is_dir():
+        # Late: it is there after a crash alone.
+        import shutil
+
+        # What the disk refuses to remove is tried again by its adoption.
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def wanted_durability(service: IndicationService, *, folder: Path | None) -> Durability:
     """Return the durability in force.
 
@@ -409,14 +437,18 @@ def check_copies(service: IndicationService, *, folder: Path | None) -> None:
 
 
 def restore_groups(groups: Groups, recovered: Recovered, *, offset: float) -> None:
+    groups_as_before(groups, recovered, offset=offset)
+    # The queues have taken over what was recovered.
+    _give_back_memory()
+
+
+def groups_as_before(groups: Groups, recovered: Recovered, *, offset: float) -> None:
     held = [indication for indication, _ in recovered.held]
     snapshot, members = recovered.groups, recovered.members
     if recovered.lost:
         # A lost member must be accepted again, even if more is forgotten with it (S3.9).
         snapshot, members = None, []
     groups.restore(snapshot, members, held, offset=offset)
-    # The queues have taken over what was recovered.
-    _give_back_memory()
 
 
 def fail(folder: Path | None, error: OSError) -> NoReturn:

@@ -224,6 +224,11 @@ class Router:
             return None if aim is None else aim.target
         return aim.at(instance())
 
+    def knows(self, subscription: str) -> bool:
+        if (uid := destination_uid(subscription)) is not None:
+            return uid in self._destinations
+        return subscription in self._relayed
+
     def _class_routes(self, class_name: str, instance: InstanceSource) -> "_ClassRoutes":
         if self.schema.get(class_name) is not None:
             routes = self._by_class[class_name] = self._routes_of(class_name)

@@ -50,6 +50,9 @@ class OneRoute:
     def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
         return _TARGETS[0]
 
+    def knows(self, subscription: str) -> bool:
+        return True
+
     def route(
         self, class_name: str, instance: InstanceSource, source_namespace: str | None
     ) -> Sequence[Target]:

@@ -13,7 +13,7 @@ from pillion_sidecar.intake.bodies import LineDecoder
 from pillion_sidecar.intake.context import IntakeContext
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.journal.segments import segment_name, segment_numbers, segment_of
-from pillion_sidecar.journal_runtime import restore_groups
+from pillion_sidecar.journal_runtime import groups_as_before
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.stores.copies import Copy, Epoch, StoreError, common_end
@@ -98,7 +98,7 @@ class Adopter:
     ) -> AdoptionSender:
         recovery = recover_copy(files, clock=self.time)
         groups = self._groups()
-        restore_groups(groups, recovery.recovered, offset=recovery.offset)
+        groups_as_before(groups, recovery.recovered, offset=recovery.offset)
         journal = AdoptedJournal(
             files,
             recovery,
@@ -134,7 +134,7 @@ class Adopter:
 
 
 class KeptCopies:
-    """Three stores in memory, each of which answers at once or is away. A ``Stores``."""
+    """Three stores in memory, each of which answers at once or is away. A ``Transport``."""
 
     def __init__(self) -> None:
         self.sessions = {name: Sessions(RecordingFolders(), LIMITS) for name in NAMES}
@@ -142,7 +142,6 @@ class KeptCopies:
         self.asked: list[tuple[str, Request]] = []
         #: Told before each answer.
         self.asking: Callable[[str, Request], None] = lambda *_: None
-        self.closed = 0
 
     def keep(self, gone: Gone, *names: str, epoch: Epoch = FIRST) -> None:
         """Ship what a deliverer has on its disk."""
@@ -190,6 +189,3 @@ class KeptCopies:
     def counts(self) -> list[int]:
         """How many sessions each has."""
         return [self.sessions[name].count for name in NAMES]
-
-    def close(self) -> None:
-        self.closed += 1

@@ -52,6 +52,9 @@ class ScriptedRoutes:
     def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
         return self.by_uid.get(subscription)
 
+    def knows(self, subscription: str) -> bool:
+        return subscription in self.by_uid
+
     def route(
         self, class_name: str, instance: InstanceSource, source_namespace: str | None
     ) -> Sequence[Target]:

@@ -19,6 +19,7 @@ from pillion_sidecar.journal.files import FolderError, LockedError, SystemFile
 from pillion_sidecar.journal.limits import MIB, MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal_runtime import (
+    ADOPTING_NAME,
     DEFAULT_BYTES,
     JournalFailed,
     JournalFolder,
@@ -222,6 +223,26 @@ async def test_a_folder_is_locked_until_it_is_closed_however_often(tmp_path: Pat
     third = Opened(tmp_path)
     await third.open()
     third.close()
+
+
+async def test_what_a_crash_has_left_of_adoptions_goes_at_a_start(tmp_path: Path) -> None:
+    left = tmp_path / ADOPTING_NAME / ("e" * 32)
+    left.mkdir(parents=True)
+    (left / "0000000000000001.segment").write_bytes(bytes(100))
+    opened = Opened(tmp_path)
+    await opened.open()
+    assert not (tmp_path / ADOPTING_NAME).exists()
+    opened.close()
+
+
+async def test_a_folder_tells_what_its_journal_may_still_take(tmp_path: Path) -> None:
+    opened = Opened(tmp_path)
+    assert (opened.folder.path, opened.folder.room) == (tmp_path, 0)
+    journal, _ = await opened.open(storage_bytes=100 * MIB)
+    taken = journal.statistics.total_bytes
+    assert taken > 0
+    assert opened.folder.room == 80 * MIB - taken
+    opened.close()
 
 
 async def test_what_had_its_body_in_memory_is_told_by_destination(

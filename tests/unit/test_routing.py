@@ -279,6 +279,7 @@ def test_what_is_relayed_goes_by_the_subscriptions_uid_alone(schema):
     assert target is not None
     assert (target.subscription, target.destination, target.event) == ("far", "ops", None)
     assert routes.relayed("far", instance) is None
+    assert (routes.knows("uid-far"), routes.knows("far")) == (True, False)
     # Nor is anything else routed to it.
     assert routed(routes, CIMInstance("CIM_InstDeletion")) == []
 
@@ -286,6 +287,7 @@ def test_what_is_relayed_goes_by_the_subscriptions_uid_alone(schema):
 def test_what_is_disabled_here_is_not_known_to_be_relayed(schema):
     disabled = subscription("far", "ops", filter_name="nothing", state=SubscriptionState.DISABLED)
     assert gateway(schema, disabled).relayed("uid-far", alert) is None
+    assert not gateway(schema, disabled).knows("uid-far")
 
 
 def test_what_makes_relayed_indications_repeats_is_worked_out_at_the_gateway(schema):

@@ -6,6 +6,7 @@ its listener has, and says so.
 """
 
 import asyncio
+from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,8 +27,11 @@ from pillion_sidecar.trace_context import TraceContext
 RETRY_SECONDS = 1.0
 #: Seconds for which a destination waits for a subscription that the gateway does not know.
 UNKNOWN_SECONDS = 60.0
-#: Seconds between two attempts for what is left of such subscriptions.
+#: Seconds between two attempts for what is left of such subscriptions, and how many there are.
 LEFT_SECONDS = 30.0
+MOST_ROUNDS = 3
+#: Subscriptions that a reason names.
+_MOST_NAMED = 10
 #: The kind under which intake counts the lines.
 KIND = "relay"
 #: Reads lines away from the event loop.
@@ -38,6 +42,24 @@ NOTHING = b""
 
 class StoppedError(Exception):
     """The gateway stops; its next run begins anew."""
+
+
+class GaveUpError(Exception):
+    """What is left waits, and others want the turn."""
+
+
+class UnknownSubscriptions(NamedTuple):
+    """All that is left is for subscriptions that this gateway does not know."""
+
+    reason: str
+    #: Their uids.
+    subscriptions: frozenset[str]
+
+
+class UnknownSubscriptionsError(Exception):
+    def __init__(self, unknown: UnknownSubscriptions) -> None:
+        super().__init__(unknown.reason)
+        self.unknown = unknown
 
 
 class HeldMember(NamedTuple):
@@ -62,8 +84,10 @@ class Line(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """Of one destination."""
+    """Of the queue of one destination. A destination that was made again has two."""
 
+    #: Of the destination.
+    name: str
     pending: int
     taken: int = 0
     #: Those that the gateway had already.
@@ -72,6 +96,23 @@ class Progress:
     refused: int = 0
     #: Why the rest waits.
     problem: str | None = None
+    _told: dict[str, int] = field(default_factory=dict)
+
+    def news(self) -> Mapping[str, int]:
+        """Return what came since the last call, by result."""
+        now = {"taken": self.taken, "duplicate": self.duplicate, "refused": self.refused}
+        before, self._told = self._told, now
+        return {result: count - before.get(result, 0) for result, count in now.items()}
+
+
+class Unsent(NamedTuple):
+    """What an attempt has left of one queue."""
+
+    #: Of the queue.
+    size: int
+    #: In order.
+    entries: Sequence[int]
+    progress: Progress
 
 
 class AdoptedQueue(Protocol):
@@ -96,11 +137,27 @@ class _Course:
     at: int = 0
     #: ``Clock.monotonic()``.
     due: float = 0.0
-    #: Since when the gateway does not know the subscription of the next line.
+    #: Since when the gateway does not know the subscription of the next line, and seconds for
+    #: which it waits for that.
     unknown_since: float | None = None
+    patience: float = UNKNOWN_SECONDS
+    #: How often what is left of such subscriptions was begun with.
+    rounds: int = 0
     #: Uids and names of subscriptions that it does not know, and entries for them.
     unknown: dict[str, str] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
+    #: Those of the round before.
+    missed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        return self.at == len(self.entries)
+
+    def unsent(self) -> Unsent:
+        rest = self.entries[self.at :]
+        # Most have a range alone.
+        entries = array("I", sorted([*self.left, *rest])) if self.left else rest
+        return Unsent(self.queue.size, entries, self.progress)
 
 
 class AdoptionSender:
@@ -116,34 +173,50 @@ class AdoptionSender:
         timers: Timers,
         observer: IntakeObserver,
         refused: Callable[[str, str], None],
+        unsent: Sequence[Unsent] = (),
+        gives_up: Callable[[float], bool] = lambda _: False,
         in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """``namespace``: the gateway's own; None without tokens. ``refused`` is told destination
-        and reason of each line that is refused for good."""
+        and reason of each line that is refused for good. ``unsent``: what an earlier attempt with
+        these queues has left. ``gives_up`` gets the seconds for which nothing went on."""
         self._context = context
         self._decoder = decoder
         self._namespace = namespace
         self._timers = timers
         self._observer = observer
         self._refused = refused
+        self._gives_up = gives_up
         self._in_thread = in_thread
+        if [one.size for one in unsent] != [queue.size for queue in queues]:
+            unsent = [_all_of(queue) for queue in queues]
         self._courses = [
-            _Course(queue, Progress(pending=queue.size), range(queue.size)) for queue in queues
+            _Course(queue, one.progress, one.entries)
+            for queue, one in zip(queues, unsent, strict=True)
         ]
-        #: By destination.
-        self.progress: Mapping[str, Progress] = {
-            course.queue.name: course.progress for course in self._courses
-        }
+        #: When something was taken or refused for good.
+        self._went_on_at = context.clock.monotonic()
+        self.progress: Sequence[Progress] = [course.progress for course in self._courses]
+
+    @property
+    def unsent(self) -> Sequence[Unsent]:
+        """For another attempt."""
+        return [course.unsent() for course in self._courses]
 
     async def send(self) -> None:
         """Return once all is taken, and on disk where the gateway has one.
 
-        Raises StoppedError, and OSError: the copy cannot be read.
+        Raises StoppedError, GaveUpError, UnknownSubscriptionsError, and OSError: the copy cannot
+        be read.
         """
-        while left := [one for one in self._courses if one.at < len(one.entries)]:
+        while left := [one for one in self._courses if not one.is_done]:
+            if all(one.rounds > MOST_ROUNDS for one in left):
+                raise _unknown(left)
             now = self._context.clock.monotonic()
             due = [one for one in left if one.due <= now]
             if not due:
+                if self._gives_up(now - self._went_on_at):
+                    raise GaveUpError
                 await self._wait_until(min(one.due for one in left))
             for course in due:
                 await self._advance(course)
@@ -229,15 +302,18 @@ class AdoptionSender:
         progress.taken += submission.accepted
         progress.duplicate += submission.duplicate
         progress.refused += len(wrong) + skipped
-        progress.pending -= submission.accepted + submission.duplicate + len(wrong) + skipped
+        settled = submission.accepted + submission.duplicate + len(wrong) + skipped
+        progress.pending -= settled
         course.at += through
+        if settled:
+            self._went_on_at, course.rounds = now, 0
         if stop is None:
             course.unknown_since = progress.problem = None
         else:
             progress.problem = stop.reason
             course.due = now + max(RETRY_SECONDS, submission.retry_after)
             self._wait_for_subscription(course, lines[through], submission, now)
-        if course.at == len(course.entries) and course.left:
+        if course.is_done and course.left:
             self._begin_with_left(course, now)
 
     def _wait_for_subscription(
@@ -246,20 +322,38 @@ class AdoptionSender:
         """Its configuration may be on its way. If not, the other subscriptions do not wait."""
         if not submission.misses_subscription:
             course.unknown_since = None
-        elif course.unknown_since is None:
+            return
+        if course.unknown_since is None:
             course.unknown_since = now
-        elif now - course.unknown_since >= UNKNOWN_SECONDS:
+        if now - course.unknown_since >= course.patience:
             course.unknown[line.subscription] = line.name
-            course.unknown_since, course.due = None, now
+            # What comes at all would be here by now.
+            course.unknown_since, course.patience, course.due = None, 0.0, now
 
     def _begin_with_left(self, course: _Course, now: float) -> None:
-        names = sorted(course.unknown.values())
-        course.progress.problem = (
-            f"{len(course.left)} are for subscriptions that this gateway does not know:"
-            f" {', '.join(names[:10])}"
-        )
+        course.missed = dict(course.unknown)
+        course.progress.problem = _unknown_reason(len(course.left), course.missed)
         course.entries, course.left, course.at = course.left, [], 0
         course.unknown.clear()
-        # Each is asked for once more.
-        course.unknown_since = now - UNKNOWN_SECONDS
+        course.rounds += 1
         course.due = now + LEFT_SECONDS
+
+
+def _all_of(queue: AdoptedQueue) -> Unsent:
+    return Unsent(queue.size, range(queue.size), Progress(name=queue.name, pending=queue.size))
+
+
+def _unknown(courses: Sequence[_Course]) -> UnknownSubscriptionsError:
+    missed = {uid: name for one in courses for uid, name in one.missed.items()}
+    count = sum(len(one.entries) for one in courses)
+    reason = f"{_unknown_reason(count, missed)}; create them again to have it delivered"
+    return UnknownSubscriptionsError(UnknownSubscriptions(reason, frozenset(missed)))
+
+
+def _unknown_reason(count: int, missed: Mapping[str, str]) -> str:
+    names = sorted(missed.values())
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return (
+        f"{count} are for subscriptions that this gateway does not know:"
+        f" {', '.join(names[:_MOST_NAMED])}{more}"
+    )

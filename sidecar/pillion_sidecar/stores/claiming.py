@@ -5,7 +5,7 @@ claimed epoch once it has the whole base, like a store.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -114,11 +114,13 @@ async def claim_folder(
     transport: Transport,
     timers: Timers,
     waiting: Waiting,
+    admit: Callable[[Copy], Awaitable[None]] | None = None,
 ) -> Claimed:
     """Fence the writers before, and make the folder the latest copy; its lock is held.
 
     Waits until enough stores have answered. ``claimant`` differs for each process, and for each of
-    its claims. Raises StoreError and OSError: the folder itself cannot be used.
+    its claims. ``admit`` gets the latest copy before anything of the folder is changed; the rest
+    waits for it. Raises StoreError and OSError: the folder itself cannot be used.
     """
     own = await asyncio.to_thread(StoredCopy, session, files, is_own=True)
     first = own.copy.promised.number + 1
@@ -131,6 +133,9 @@ async def claim_folder(
         waiting=waiting,
     )
     epoch, answers = await claimer.run()
+    if admit is not None:
+        copies = completed({_FOLDER: own.copy, **answers})
+        await admit(copies[latest(copies)])
     fetcher = Fetcher(
         answers,
         membership.stores,

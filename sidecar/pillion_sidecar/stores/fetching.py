@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from pillion_sidecar.clock import Timers
@@ -107,7 +108,7 @@ class Fetcher:
                 if sources and problems.keys() >= set(sources):
                     failures += 1
                     self._waiting(sources, problems)
-                    await _sleep(self._timers, wait_of(found, failures))
+                    await sleep(self._timers, wait_of(found, failures))
                     problems = {}
         return await self._read_damaged(heard, piece) if waits else None
 
@@ -156,7 +157,7 @@ class Fetcher:
             if problems:
                 failures += 1
                 self._waiting(sources, problems)
-                await _sleep(self._timers, waits)
+                await sleep(self._timers, waits)
 
     async def _identities(
         self,
@@ -253,7 +254,26 @@ async def _ask(
     return await answered
 
 
-async def _sleep(timers: Timers, seconds: float) -> None:
+async def find(stores: Sequence[str], *, transport: Transport) -> Mapping[str, Answer]:
+    """Ask stores whether they have a session, until one has it: it answers bytes. Nothing is
+    changed."""
+    found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answers: dict[str, Answer] = {}
+
+    def take(store: str, answer: Answer) -> None:
+        if found.done():
+            return
+        answers[store] = answer
+        if isinstance(answer, bytes) or len(answers) == len(stores):
+            found.set_result(None)
+
+    for store in stores:
+        transport.send(store, IdentitiesRequest(), partial(take, store))
+    await found
+    return answers
+
+
+async def sleep(timers: Timers, seconds: float) -> None:
     due = asyncio.Event()
     timer = timers.call_later(seconds, due.set)
     try:

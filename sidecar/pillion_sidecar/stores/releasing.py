@@ -7,6 +7,7 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.stores.copies import Epoch, FencedError, StoreError
 from pillion_sidecar.stores.messages import ReleaseRequest
 from pillion_sidecar.stores.ports import Answer, Transport, Unanswered
+from pillion_sidecar.stores.store import UnknownError
 
 #: How often a store is asked that does not answer, and seconds before the second time; each wait is
 #: twice the one before.
@@ -34,9 +35,10 @@ async def release(
                 raise answer
             if isinstance(answer, Unanswered):
                 left[store] = answer.reason
-            elif isinstance(answer, StoreError):
+            elif isinstance(answer, StoreError) and not isinstance(answer, UnknownError):
                 left[store] = str(answer)
             else:
+                # Stores of earlier versions do not know what they have forgotten.
                 del left[store]
         if not left:
             break

@@ -12,13 +12,23 @@ from pillion_sidecar.wire.queues import AnswerError
 MAXIMUM_ORDER = 64 << 10
 #: Destinations in a status, those with the most pending first.
 MOST_DESTINATIONS = 100
+#: Missing stores in a status.
+MOST_MISSING = 10
 #: Begins the claimant of an adopter, before its service; no pod has this uid.
 ADOPTER = "adopter"
 _MOST_GROUPS = 100
 _MOST_MEMBERS = 100
 
 _Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")]
-_Members = Annotated[list[_Name], Meta(max_length=_MOST_MEMBERS)]
+#: Of the service of a gateway: its pod's host name begins with it.
+_Gateway = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*\Z",
+        max_length=253,
+    ),
+]
+_Members = Annotated[list[_Gateway], Meta(max_length=_MOST_MEMBERS)]
 
 
 class OrderError(Exception):
@@ -32,7 +42,7 @@ class OrderedGroup(_Record, kw_only=True, frozen=True):
     """A group of stores, by the names of their gateways' services."""
 
     name: _Name
-    members: Annotated[list[_Name], Meta(min_length=1, max_length=_MOST_MEMBERS)]
+    members: Annotated[list[_Gateway], Meta(min_length=1, max_length=_MOST_MEMBERS)]
     backups: _Members = []
 
 
@@ -70,7 +80,7 @@ class AdoptionStatus(_Record, kw_only=True, frozen=True):
     state: str
     #: Why it waits or has failed.
     problem: str | None = None
-    #: The stores without which it cannot be claimed.
+    #: The stores without which it cannot be claimed; at most 10.
     missing: list[str] = []
     pending: int = 0
     #: Taken by this gateway; it had the duplicates already; refused for good.

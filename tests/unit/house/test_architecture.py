@@ -68,6 +68,7 @@ PORTS = {
 }
 CONNECTING = {
     "pillion_sidecar.adopted_journal",
+    "pillion_sidecar.adoption_attempts",
     "pillion_sidecar.adoption_runtime",
     "pillion_sidecar.app",
     "pillion_sidecar.copies_runtime",

@@ -39,9 +39,13 @@ async def sent(sender: AdoptionSender) -> dict[str, tuple[int, int, int, int]]:
 
 def counts(sender: AdoptionSender) -> dict[str, tuple[int, int, int, int]]:
     return {
-        name: (one.pending, one.taken, one.duplicate, one.refused)
-        for name, one in sender.progress.items()
+        one.name: (one.pending, one.taken, one.duplicate, one.refused) for one in sender.progress
     }
+
+
+def problem(sender: AdoptionSender) -> str | None:
+    """Why the destination siem waits."""
+    return next(one.problem for one in sender.progress if one.name == "siem")
 
 
 async def test_what_is_pending_is_sent_in_order_and_marked_as_a_repeat() -> None:
@@ -109,12 +113,12 @@ async def test_a_full_destination_waits_and_no_other_does() -> None:
     sending = asyncio.ensure_future(sender.send())
     await until(lambda: adopter.taken("ops") == ["1", "2"])
     assert counts(sender)["siem"] == (2, 0, 0, 0)
-    assert sender.progress["siem"].problem == "the queue of destination siem is full"
+    assert problem(sender) == "the queue of destination siem is full"
     adopter.queues.full.clear()
     adopter.time.advance(2.0)
     await sending
     assert adopter.taken("siem") == ["1", "2"]
-    assert sender.progress["siem"].problem is None
+    assert problem(sender) is None
 
 
 async def test_a_gateway_without_room_takes_a_beginning_first() -> None:
@@ -131,7 +135,7 @@ async def test_a_gateway_without_room_takes_a_beginning_first() -> None:
     adopter.queues.offer = offering  # type: ignore[method-assign]
     sender = adopter.sender(gone.copy())
     sending = asyncio.ensure_future(sender.send())
-    await until(lambda: sender.progress["siem"].problem == "full")
+    await until(lambda: problem(sender) == "full")
     assert counts(sender) == {"siem": (1, 2, 0, 0)}
     adopter.queues.offer = offer  # type: ignore[method-assign]
     adopter.queues.refusal = None
@@ -279,7 +283,7 @@ async def test_a_held_member_waits_until_there_is_room_for_its_group() -> None:
     adopter.context.groups.note_before = noting  # type: ignore[method-assign]
     sender = adopter.sender(gone.copy())
     sending = asyncio.ensure_future(sender.send())
-    await until(lambda: sender.progress["siem"].problem == "too many groups")
+    await until(lambda: problem(sender) == "too many groups")
     assert counts(sender) == {"siem": (1, 1, 0, 0)}
     adopter.time.advance(3.0)
     await sending
@@ -301,8 +305,8 @@ async def test_a_subscription_that_comes_late_is_waited_for() -> None:
     adopter = Adopter("known")
     sender = adopter.sender(two_subscriptions().copy())
     sending = asyncio.ensure_future(sender.send())
-    await until(lambda: sender.progress["siem"].problem is not None)
-    assert "its configuration may be on its way" in str(sender.progress["siem"].problem)
+    await until(lambda: problem(sender) is not None)
+    assert "its configuration may be on its way" in str(problem(sender))
     adopter.know("lost")
     adopter.time.advance(RETRY_SECONDS)
     await sending
@@ -317,7 +321,7 @@ async def test_a_subscription_that_does_not_come_keeps_no_other_waiting() -> Non
     for _ in range(2):
         adopter.time.advance(UNKNOWN_SECONDS)
         await until(lambda: sending.done() or adopter.time.next_due() is not None)
-    await until(lambda: "does not know: lost" in str(sender.progress["siem"].problem))
+    await until(lambda: "does not know: lost" in str(problem(sender)))
     assert [one.identifier for one in adopter.queues.taken] == ["1", "3"]
     adopter.know("lost")
     adopter.time.advance(LEFT_SECONDS)
