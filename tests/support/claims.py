@@ -3,7 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from pillion_sidecar.config.schema.stores import StoreGroupMembers, StoreMember, StoresPolicy
+from pillion_sidecar.config.schema.stores import (
+    StoreGroupMembers,
+    StoreMember,
+    StoresPolicy,
+    StreamMember,
+)
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.stores.claiming import Claimed, claim_folder
 from pillion_sidecar.stores.copies import Epoch, StoreError
@@ -53,6 +58,9 @@ class LiveStores:
             return answer
         except StoreError as error:
             return error
+
+    def renew(self, streams: Sequence[StreamMember], /) -> None:
+        """None of them is a stream."""
 
     def close(self) -> None:
         self.away = set(NAMES)

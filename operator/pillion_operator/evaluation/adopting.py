@@ -18,7 +18,7 @@ from pillion_operator.evaluation.references import (
 )
 from pillion_operator.names import TOKEN_VOLUME
 from pillion_operator.polling.adoptions import Waits
-from pillion_sidecar.config.schema.stores import Between, Within
+from pillion_sidecar.config.schema.stores import LEASE, Between, Fencing, Within
 from pillion_sidecar.wire.adoptions import ADOPTER, OrderedGroup, OrderedStores
 from pillion_sidecar.wire.journals import JournalCopy
 
@@ -109,7 +109,16 @@ def stores_to_ask(service: Object) -> OrderedStores | Waits:
         groups=groups,
         within=str(stores.get("within") or Within.QUORUM.value),
         between=str(stores.get("between") or Between.ANY.value),
+        lease_seconds=_lease_seconds(stores),
     )
+
+
+def _lease_seconds(stores: Mapping[str, object]) -> float:
+    """How long the deliverer that is gone may deliver on by its lease; 0 without one."""
+    if stores.get("fencing") != Fencing.LEASE:
+        return 0.0
+    seconds = stores.get("leaseSeconds")
+    return float(seconds) if isinstance(seconds, int) else float(LEASE)
 
 
 def _names(members: Collection[Mapping[str, object]]) -> list[str] | None:

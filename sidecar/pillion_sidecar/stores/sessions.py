@@ -247,7 +247,12 @@ class Sessions:
             return None
         if request.epoch < before.epoch:
             raise _fenced(before)
-        return before if isinstance(request, ClaimRequest) else None
+        if not isinstance(request, ClaimRequest):
+            return None
+        if before.is_released and request.epoch == before.epoch:
+            # It comes late: its writer has ended.
+            raise _fenced(before)
+        return before
 
     def drop_idle(self, *, besides: str, frees_bytes: bool = True) -> bool:
         """Forget the session that was idle longest, if that was too long."""

@@ -800,6 +800,7 @@ def test_who_waits_for_stable_waits_for_no_gathering() -> None:
     assert [one.store for one in writer.stores.waiting] == [*NAMES]
     writer.stores.run()
     writer.write(50)
+    assert [one.store for one in writer.stores.waiting] == [*NAMES]
     begin(writer.shipper.end)
     assert [one.store for one in writer.stores.waiting] == [*NAMES]
     writer.write(50)

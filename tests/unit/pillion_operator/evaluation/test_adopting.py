@@ -74,6 +74,23 @@ def test_why_there_is_no_order(spec: dict[str, Any], reason: str) -> None:
     assert found.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({}, 0),
+        ({"leaseSeconds": 60}, 0),
+        ({"fencing": "Lease"}, 30),
+        ({"fencing": "Lease", "leaseSeconds": 60}, 60),
+    ],
+)
+def test_an_adopter_waits_for_the_lease_of_the_deliverer(
+    fields: dict[str, Any], seconds: float
+) -> None:
+    found = stores_to_ask(service(stores={"groups": [GROUP], **fields}))
+    assert isinstance(found, OrderedStores)
+    assert found.lease_seconds == seconds
+
+
 def test_the_gateway_of_the_hand_over_of_a_service_with_stores_adopts() -> None:
     stores = {"groups": [GROUP]}
     writer = service(stores=stores, handOverTo={"name": "hub"})
