@@ -5,6 +5,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -259,8 +260,8 @@ class JournalStores:
         """Warn of a revision that wants other stores than the start."""
         if policy is not None and (
             membership_of(policy) == self._membership
-            and policy.without_quorum is self._policy.without_quorum
-            and policy.flight_size == self._policy.flight_size
+            # How streams are reached may change.
+            and replace(policy, groups=()) == replace(self._policy, groups=())
         ):
             self.is_changed = False
             return

@@ -12,6 +12,7 @@ import pytest
 
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.schema.stores import (
+    Fencing,
     StoreGroupMembers,
     StoreMember,
     StoresPolicy,
@@ -126,6 +127,8 @@ def policy(*names: str, **given: Any) -> StoresPolicy:
         (policy("a", "b", "c"), None),
         (policy("a", "b", "d"), "to change it"),
         (policy("a", "b", "c", flight_size=1), "to change it"),
+        (policy("a", "b", "c", stability_lifetime=1), "to change it"),
+        (policy("a", "b", "c", fencing=Fencing.LEASE), "to change it"),
         (policy("c", "d", "e"), "with its folder: of the stores that have its journal, 1 would"),
         (None, "to change it"),
     ],
