@@ -128,7 +128,7 @@ class Attempts:
         stores = self._gateway.connect(names, session=session)
         try:
             # What a crash left may be repaired, which no store is.
-            await asyncio.to_thread(_make_empty, folder)
+            await _to_the_end(_make_empty, folder)
             adoption.state, adoption.log = State.CLAIMING, NOTHING
             await self._patiently(adoption, self._find(adoption, stores))
             epoch = await self._patiently(adoption, self._take_copy(adoption, folder, stores))
@@ -142,7 +142,7 @@ class Attempts:
 
     async def _remove(self, adoption: Adoption, folder: Path) -> None:
         try:
-            await asyncio.to_thread(shutil.rmtree, folder)
+            await _to_the_end(shutil.rmtree, folder)
         except OSError:
             # The next attempt is told.
             pass
@@ -316,6 +316,16 @@ class _Heard:
             answered(answer)
 
         self._stores.send(store, request, take)
+
+
+async def _to_the_end(work: Callable[[Path], None], folder: Path) -> None:
+    """Do ``work`` in a thread, which a cancel does not stop: it is waited for."""
+    working = asyncio.ensure_future(asyncio.to_thread(work, folder))
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise
 
 
 def _make_empty(folder: Path) -> None:

@@ -115,6 +115,7 @@ def test_the_session_of_a_pod_that_is_gone_is_adopted_and_told() -> None:
                     "groups": [{"name": "g", "members": list(STORES), "backups": []}],
                     "within": "All",
                     "between": "Any",
+                    "leaseSeconds": 0,
                 },
             }
             assert cluster.stores["b"].orders == []

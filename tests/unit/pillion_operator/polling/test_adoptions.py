@@ -91,7 +91,7 @@ def test_an_order_is_sent_as_the_gateway_reads_it() -> None:
     assert (method, path) == ("POST", "/v1/adoptions")
     assert body is not None
     groups = [{"name": "g", "members": ["a"], "backups": []}]
-    stores = {"groups": groups, "within": "Quorum", "between": "Any"}
+    stores = {"groups": groups, "within": "Quorum", "between": "Any", "leaseSeconds": 0}
     assert json.loads(body) == {"session": session(1), "service": "default", "stores": stores}
 
 
