@@ -59,7 +59,6 @@ MOST_RETRY_SECONDS = 30.0
 PROBE_SECONDS = 60.0
 #: They say that a store does not have what it had.
 _LOSSES = (UnknownError, UnclaimedError, GapError, ConflictError)
-_CLAIM = "claim"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,16 +451,15 @@ class Shipper:
         stable = self.stable
         self._take(member, answer)
         if not self._closed:
-            self._note_response(member, verb)
+            self._note_response(member)
             self._watch(advanced=self.stable > stable)
 
-    def _note_response(self, member: Member, verb: str) -> None:
+    def _note_response(self, member: Member) -> None:
         if member.problem is not None:
             if not member.is_missing:
                 member.is_missing = True
                 self._responds(member.name, member.problem)
-        elif member.is_missing and (verb != _CLAIM or not self._members.lacks(member, self._log)):
-            # It may answer claims and refuse all that follows.
+        elif member.is_missing:
             member.is_missing = False
             self._responds(member.name, None)
 
