@@ -579,7 +579,7 @@ async def test_a_disk_that_takes_no_note_costs_new_contexts_again(
     world = World(files)
     world.has_shipped(log, *NAMES)
     restored = await begin(world)
-    (record,) = (one for one in caplog.records if one.name == "pillion.stores")
+    (record,) = (one for one in caplog.records if one.__dict__.get("event") == "contexts-not-noted")
     assert record.getMessage().startswith("epochs.json of the journal cannot be written: No space")
     restored.journal.close()
     again = World(RecordingFiles(files.image()))
