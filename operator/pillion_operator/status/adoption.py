@@ -55,7 +55,7 @@ def sessions_condition(found: PendingSessions) -> Condition:
 
 
 def adopted_note(gateway: str, done: Sequence[AdoptionStatus]) -> str:
-    """The Event SessionAdopted."""
+    """The Event SessionAdopted. With the sessions: the same note is told once an hour."""
     taken, repeats, refused, left = (
         sum(getattr(one, name) for one in done)
         for name in ("taken", "duplicate", "refused", "pending")
@@ -63,7 +63,7 @@ def adopted_note(gateway: str, done: Sequence[AdoptionStatus]) -> str:
     said = (
         f"The gateway {gateway} has adopted {len(done)} journal(s) of pods that are gone: "
         f"{taken} indication(s) taken, {repeats} that it had already, {refused} refused, "
-        f"{left} left."
+        f"{left} left. Session: {some_of([one.session for one in done])}."
     )
     kept = [one.problem for one in done if one.problem]
     return f"{said} {kept[0]}." if kept else said

@@ -131,7 +131,7 @@ def test_the_session_of_a_pod_that_is_gone_is_adopted_and_told() -> None:
             assert cluster.gauge() == 0
             assert cluster.notes("SessionAdopted") == [
                 "The gateway a has adopted 1 journal(s) of pods that are gone: 2 indication(s) "
-                "taken, 1 that it had already, 0 refused, 0 left."
+                f"taken, 1 that it had already, 0 refused, 0 left. Session: {session(1)}."
             ]
             assert cluster.notes("AdoptionWaits") == []
 
