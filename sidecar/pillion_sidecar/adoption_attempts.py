@@ -23,11 +23,12 @@ from pillion_sidecar.intake.context import IntakeContext, IntakeObserver
 from pillion_sidecar.journal.files import SystemFiles
 from pillion_sidecar.journal_runtime import ADOPTING_NAME, groups_as_before
 from pillion_sidecar.reliability.message_groups import Groups
+from pillion_sidecar.stores.asking import sleep
 from pillion_sidecar.stores.claiming import claim_folder
 from pillion_sidecar.stores.copies import Copy, Epoch
-from pillion_sidecar.stores.fetching import find, sleep
+from pillion_sidecar.stores.fetching import find
 from pillion_sidecar.stores.messages import Request
-from pillion_sidecar.stores.ports import Answer, Unanswered
+from pillion_sidecar.stores.ports import Answer, ClosableTransport, Transport, Unanswered
 from pillion_sidecar.stores.quorum import is_enough, missing
 from pillion_sidecar.stores.releasing import release
 from pillion_sidecar.stores.store import UnknownError
@@ -52,16 +53,8 @@ FIND_SECONDS = 5.0
 _T = TypeVar("_T")
 
 
-class Stores(Protocol):
-    """A ``Transport`` that can be closed."""
-
-    def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class ConnectStores(Protocol):
-    def __call__(self, services: Sequence[str], *, session: str) -> Stores:
+    def __call__(self, services: Sequence[str], *, session: str) -> ClosableTransport:
         """Return the way to the stores of a session. Raises OrderError: there is none."""
 
 
@@ -181,7 +174,7 @@ class Attempts:
             for timer in timers:
                 timer.cancel()
 
-    async def _find(self, adoption: Adoption, stores: Stores) -> None:
+    async def _find(self, adoption: Adoption, stores: Transport) -> None:
         """Wait until a store has the session: a claim would make it anew. Raises OrderError."""
         membership, timers = adoption.membership, self._gateway.timers
         while True:
@@ -206,7 +199,7 @@ class Attempts:
     def _wait(self, adoption: Adoption, missed: Sequence[str], problems: Mapping[str, str]) -> None:
         adoption.wait(missed, problems, now=self._gateway.clock.monotonic())
 
-    async def _take_copy(self, adoption: Adoption, folder: Path, stores: Stores) -> Epoch:
+    async def _take_copy(self, adoption: Adoption, folder: Path, stores: Transport) -> Epoch:
         claimed = await claim_folder(
             SystemFiles(folder),
             session=adoption.order.session,
@@ -306,7 +299,7 @@ class Attempts:
 class _Heard:
     """A ``Transport`` that tells when bytes have come."""
 
-    _stores: Stores
+    _stores: Transport
     _hear: Callable[[], None]
 
     def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None:

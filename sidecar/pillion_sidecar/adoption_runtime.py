@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pillion_sidecar.adoption_attempts import ANSWER_SECONDS, Attempts, Gateway, Stores
+from pillion_sidecar.adoption_attempts import ANSWER_SECONDS, Attempts, Gateway
 from pillion_sidecar.adoption_status import ENDED, Adoption, State
 from pillion_sidecar.adoption_turns import NoRoomError
 from pillion_sidecar.clock import Timers
@@ -34,6 +34,7 @@ from pillion_sidecar.intake.limits import IntakeLimits
 from pillion_sidecar.intake.server import RELAYED_GROWTH
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.stores.copies import StoreError
+from pillion_sidecar.stores.ports import ClosableTransport
 from pillion_sidecar.stores.quorum import Membership, StoreGroup
 from pillion_sidecar.stores.store import UnknownError
 from pillion_sidecar.wire.adoptions import (
@@ -275,7 +276,7 @@ def open_adoptions(
             for one in revision.destinations.values()
         )
 
-    def connect(services: Sequence[str], *, session: str) -> Stores:
+    def connect(services: Sequence[str], *, session: str) -> ClosableTransport:
         registry = handlers()
         if registry is None or not registry.reaches_gateways:
             raise OrderError(

@@ -30,7 +30,7 @@ from pillion_sidecar.stores.copies import NO_EPOCH, FencedError, StoreError, end
 from pillion_sidecar.stores.lease import Lease
 from pillion_sidecar.stores.members import NO_ANSWER, MemberStatus
 from pillion_sidecar.stores.notices import ResponseNotices, StallNotice, reasons
-from pillion_sidecar.stores.ports import Transport
+from pillion_sidecar.stores.ports import ClosableTransport
 from pillion_sidecar.stores.quorum import Membership, consensus_position, is_enough
 from pillion_sidecar.stores.reading import FolderReader
 from pillion_sidecar.stores.releasing import release
@@ -54,12 +54,10 @@ READ_SECONDS = 5.0
 class SessionClaimed(PartFailed): ...
 
 
-class ClosableTransport(Transport, Protocol):
+class RenewableTransport(ClosableTransport, Protocol):
     def renew(self, streams: Sequence[StreamMember], /) -> None:
         """Use what a later configuration says of the same streams. Raises
         InvalidDestinationError."""
-
-    def close(self) -> None: ...
 
 
 class Connect(Protocol):
@@ -71,7 +69,7 @@ class Connect(Protocol):
         session: str,
         timeout: float,
         streams: Sequence[StreamMember],
-    ) -> ClosableTransport:
+    ) -> RenewableTransport:
         """``services``: those whose gateways are stores. Raises InvalidDestinationError."""
 
 
@@ -116,7 +114,7 @@ class JournalStores:
         self._waiting = waiting
         #: Whether the service wants other stores since, at the next start.
         self.is_changed = False
-        self._transport: ClosableTransport | None = None
+        self._transport: RenewableTransport | None = None
         self._journal: DiskJournal | None = None
         self._shipper: Shipper | None = None
         self._stability: Stability | None = None

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from pillion_sidecar.adoption_attempts import Gateway, Stores
+from pillion_sidecar.adoption_attempts import Gateway
 from pillion_sidecar.adoption_runtime import Adoptions
 from pillion_sidecar.journal_runtime import ADOPTING_NAME
 from pillion_sidecar.stores.messages import Request
+from pillion_sidecar.stores.ports import ClosableTransport
 from pillion_sidecar.wire.adoptions import (
     AdoptionOrder,
     AdoptionStatus,
@@ -42,7 +43,7 @@ class World:
         self.counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
         self.adoptions = self.again()
 
-    def connect(self, services: Sequence[str], *, session: str) -> Stores:
+    def connect(self, services: Sequence[str], *, session: str) -> ClosableTransport:
         self.open += 1
         stores = self.stores if session == SESSION else self.others.get(session, self._none)
         return _Counted(self, stores)

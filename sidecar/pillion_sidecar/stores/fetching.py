@@ -15,6 +15,7 @@ from pillion_sidecar.journal.segments import (
     read_header,
     segment_of,
 )
+from pillion_sidecar.stores.asking import ask, sleep
 from pillion_sidecar.stores.copies import Copy, Epoch, FencedError, Piece, StoreError
 from pillion_sidecar.stores.messages import (
     MAXIMUM_READ,
@@ -118,7 +119,7 @@ class Fetcher:
         _, offset = segment_of(piece.position)
         request = ReadRequest(position=piece.position, size=min(MAXIMUM_READ, piece.size))
         for name in names:
-            data = await _ask(self._transport, name, request)
+            data = await ask(self._transport, name, request)
             if isinstance(data, bytes) and 0 < len(data) <= request.size:
                 if not offset and not self._is_of(piece, data):
                     return data[:HEADER_SIZE]
@@ -166,7 +167,7 @@ class Fetcher:
         keep: Callable[[int, bytes], Awaitable[None]],
     ) -> Answer | None:
         """Return None, or what the store has answered instead."""
-        listed = await _ask(self._transport, source, IdentitiesRequest())
+        listed = await ask(self._transport, source, IdentitiesRequest())
         if not isinstance(listed, bytes):
             return listed
         try:
@@ -181,7 +182,7 @@ class Fetcher:
                     position=position_of(number, len(data)),
                     size=min(MAXIMUM_READ, size - len(data)),
                 )
-                answer = await _ask(self._transport, source, request)
+                answer = await ask(self._transport, source, request)
                 if not isinstance(answer, bytes):
                     return answer
                 if not 0 < len(answer) <= request.size:
@@ -199,7 +200,7 @@ class Fetcher:
         number, offset = segment_of(piece.position)
         if offset and source not in self._copies:
             header = ReadRequest(position=position_of(number, 0), size=HEADER_SIZE)
-            answer = await _ask(self._transport, source, header)
+            answer = await ask(self._transport, source, header)
             if not isinstance(answer, bytes):
                 return answer
             if not self._is_of(piece, answer):
@@ -210,7 +211,7 @@ class Fetcher:
                 position=piece.position + len(data),
                 size=min(MAXIMUM_READ, piece.size - len(data)),
             )
-            answer = await _ask(self._transport, source, request)
+            answer = await ask(self._transport, source, request)
             if not isinstance(answer, bytes):
                 return answer
             if not 0 < len(answer) <= request.size:
@@ -241,19 +242,6 @@ def _has(copy: Copy, piece: Piece) -> bool:
     )
 
 
-async def _ask(
-    transport: Transport, store: str, request: ReadRequest | IdentitiesRequest
-) -> Answer:
-    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    def take(answer: Answer) -> None:
-        if not answered.cancelled():
-            answered.set_result(answer)
-
-    transport.send(store, request, take)
-    return await answered
-
-
 async def find(stores: Sequence[str], *, transport: Transport) -> Mapping[str, Answer]:
     """Ask stores whether they have a session, until one has it: it answers bytes. Nothing is
     changed."""
@@ -271,15 +259,6 @@ async def find(stores: Sequence[str], *, transport: Transport) -> Mapping[str, A
         transport.send(store, IdentitiesRequest(), partial(take, store))
     await found
     return answers
-
-
-async def sleep(timers: Timers, seconds: float) -> None:
-    due = asyncio.Event()
-    timer = timers.call_later(seconds, due.set)
-    try:
-        await due.wait()
-    finally:
-        timer.cancel()
 
 
 def problem_of(answer: Answer) -> str:

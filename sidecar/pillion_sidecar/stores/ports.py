@@ -27,6 +27,10 @@ class Transport(Protocol):
     def send(self, store: str, request: Request, answered: Callable[[Answer], None]) -> None: ...
 
 
+class ClosableTransport(Transport, Protocol):
+    def close(self) -> None: ...
+
+
 class LogReader(Protocol):
     """Calls back once, later, and never from within the call."""
 

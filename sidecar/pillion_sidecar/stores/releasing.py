@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Mapping
 
 from pillion_sidecar.clock import Timers
+from pillion_sidecar.stores.asking import ask, sleep
 from pillion_sidecar.stores.copies import Epoch, FencedError, StoreError
 from pillion_sidecar.stores.messages import ReleaseRequest
-from pillion_sidecar.stores.ports import Answer, Transport, Unanswered
+from pillion_sidecar.stores.ports import Transport, Unanswered
 from pillion_sidecar.stores.store import UnknownError
 
 #: How often a store is asked that does not answer, and seconds before the second time; each wait is
@@ -27,9 +28,9 @@ async def release(
     left = dict.fromkeys(stores, "")
     for attempt in range(TRIES):
         if attempt:
-            await _sleep(timers, WAIT_SECONDS * 2.0 ** (attempt - 1))
+            await sleep(timers, WAIT_SECONDS * 2.0 ** (attempt - 1))
         asked = list(left)
-        answers = await asyncio.gather(*(_ask(transport, store, request) for store in asked))
+        answers = await asyncio.gather(*(ask(transport, store, request) for store in asked))
         for store, answer in zip(asked, answers, strict=True):
             if isinstance(answer, FencedError):
                 raise answer
@@ -43,23 +44,3 @@ async def release(
         if not left:
             break
     return left
-
-
-async def _ask(transport: Transport, store: str, request: ReleaseRequest) -> Answer:
-    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    def take(answer: Answer) -> None:
-        if not answered.done():
-            answered.set_result(answer)
-
-    transport.send(store, request, take)
-    return await answered
-
-
-async def _sleep(timers: Timers, seconds: float) -> None:
-    due = asyncio.Event()
-    timer = timers.call_later(seconds, due.set)
-    try:
-        await due.wait()
-    finally:
-        timer.cancel()
