@@ -20,6 +20,8 @@ from pillion_sidecar.fields import (
 )
 
 SECRET = "Secret"
+#: Of a Secret, in a description.
+LABELLED = 'labelled pillion.dev/credentials: "true"'
 #: RFC 1123 subdomain.
 DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 

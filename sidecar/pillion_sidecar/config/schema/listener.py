@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from pillion_sidecar.config.schema.common import reference, secret_key_reference
+from pillion_sidecar.config.schema.common import LABELLED, reference, secret_key_reference
 from pillion_sidecar.config.schema.oauth2 import OAuth2
 from pillion_sidecar.config.schema.urls import (
     HOSTED,
@@ -145,9 +145,6 @@ def _kind_rule(protocol: Protocol, kind: str) -> Rule:
     )
 
 
-_LABELLED = 'labelled pillion.dev/credentials: "true"'
-
-
 @resource
 class TLSOptions:
     """PEM bytes come from Secrets."""
@@ -187,14 +184,14 @@ class TLSOptions:
         name="caSecretRef",
         type=secret_key_reference("the certificates, in PEM", key="ca.crt"),
         assumed="the authorities that the system trusts",
-        description=f"The Secret, {_LABELLED}, with the listener's certificate authorities, "
+        description=f"The Secret, {LABELLED}, with the listener's certificate authorities, "
         "instead of those that the system trusts.",
     )
     client_certificate: bytes | None = declared(
         default=None,
         name="clientCertificateSecretRef",
         type=reference("Secret"),
-        description=f"The Secret of type kubernetes.io/tls, {_LABELLED}, with the tls.crt "
+        description=f"The Secret of type kubernetes.io/tls, {LABELLED}, with the tls.crt "
         "and tls.key that the deliverer presents to the listener.",
     )
     client_key: bytes | None = field(default=None, repr=False)
@@ -244,27 +241,29 @@ _SENT = (*_IN_HEADER, "apiKey")
 _KINDS = (*_SENT, "signing", "snmp")
 MOST_SIGNING_SECRETS = 5
 
+BASIC = structure(
+    required(
+        "secretRef",
+        reference("Secret"),
+        f"The Secret, {LABELLED}, with the keys username and password.",
+    )
+)
+BEARER = structure(
+    required(
+        "secretRef",
+        secret_key_reference("the token", key="token"),
+        f"The Secret, {LABELLED}, with the token.",
+    )
+)
 CREDENTIALS = structure(
     Field(
         "basic",
-        structure(
-            required(
-                "secretRef",
-                reference("Secret"),
-                f"The Secret, {_LABELLED}, with the keys username and password.",
-            )
-        ),
+        BASIC,
         "A user name and a password (RFC 7617).",
     ),
     Field(
         "bearer",
-        structure(
-            required(
-                "secretRef",
-                secret_key_reference("the token", key="token"),
-                f"The Secret, {_LABELLED}, with the token.",
-            )
-        ),
+        BEARER,
         "A token (RFC 6750).",
     ),
     Field(
@@ -279,7 +278,7 @@ CREDENTIALS = structure(
             required(
                 "secretRef",
                 secret_key_reference("the key", key="key"),
-                f"The Secret, {_LABELLED}, with the key.",
+                f"The Secret, {LABELLED}, with the key.",
             )
         ),
         "A key that is sent in the body: the routing key of PagerDuty, or ${apiKey} of a template.",
@@ -294,7 +293,7 @@ CREDENTIALS = structure(
                     max_items=MOST_SIGNING_SECRETS,
                     atomic=True,
                 ),
-                f"The Secrets, {_LABELLED}, with the signing secrets: one, or several while they "
+                f"The Secrets, {LABELLED}, with the signing secrets: one, or several while they "
                 "are replaced. A request has a signature of each.",
             ),
             rules=(
@@ -315,7 +314,7 @@ CREDENTIALS = structure(
             required(
                 "secretRef",
                 reference("Secret"),
-                f"The Secret, {_LABELLED}, with the key community for v2c; with the keys username, "
+                f"The Secret, {LABELLED}, with the key community for v2c; with the keys username, "
                 "authPassphrase and privPassphrase for v3.",
             )
         ),
@@ -344,7 +343,7 @@ URL_SOURCE = structure(
     required(
         "secretKeyRef",
         secret_key_reference("the URL", key="url"),
-        f"The Secret, {_LABELLED}, with the URL.",
+        f"The Secret, {LABELLED}, with the URL.",
     )
 )
 

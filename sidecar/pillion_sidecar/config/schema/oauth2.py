@@ -3,11 +3,10 @@
 from dataclasses import field
 from enum import StrEnum
 
-from pillion_sidecar.config.schema.common import reference, secret_key_reference
+from pillion_sidecar.config.schema.common import LABELLED, reference, secret_key_reference
 from pillion_sidecar.config.schema.urls import HTTP, LOOPBACK, url_rules
 from pillion_sidecar.fields import ListOf, Text, declared, matching, resource, text_matching
 
-_LABELLED = 'labelled pillion.dev/credentials: "true"'
 #: RFC 6749 3.3.
 _SCOPE = r"[!#-\[\]-~]+"
 MOST_SCOPES = 50
@@ -46,7 +45,7 @@ class OAuth2:
     client_id: str = declared(
         name="secretRef",
         type=reference("Secret"),
-        description=f"The Secret, {_LABELLED}, with the keys clientId and clientSecret.",
+        description=f"The Secret, {LABELLED}, with the keys clientId and clientSecret.",
     )
     client_secret: str = field(repr=False)
     client_authentication: ClientAuthentication = declared(
@@ -83,6 +82,6 @@ class OAuth2:
         name="caSecretRef",
         type=secret_key_reference("the certificates, in PEM", key="ca.crt"),
         assumed="the authorities that the system trusts",
-        description=f"The Secret, {_LABELLED}, with the certificate authorities of the token "
+        description=f"The Secret, {LABELLED}, with the certificate authorities of the token "
         "endpoint, instead of those that the system trusts.",
     )

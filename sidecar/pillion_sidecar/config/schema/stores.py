@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from pillion_sidecar.config.schema.common import (
+    LABELLED,
     SERVICE_NAME_LENGTH,
     SERVICE_NAME_RULES,
     object_name,
@@ -10,7 +11,7 @@ from pillion_sidecar.config.schema.common import (
     secret_key_reference,
     secret_names,
 )
-from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
+from pillion_sidecar.config.schema.listener import BASIC, BEARER, Credentials, TLSOptions
 from pillion_sidecar.config.schema.urls import is_loopback, url_rules
 from pillion_sidecar.fields import (
     Field,
@@ -24,7 +25,6 @@ from pillion_sidecar.fields import (
     cel_matches,
     declared,
     matching,
-    required,
     resource,
     structure,
     text_matching,
@@ -92,19 +92,18 @@ class SyncInterval(StrEnum):
     ALWAYS = "Always"
 
 
-_LABELLED = 'labelled pillion.dev/credentials: "true"'
 _TLS = structure(
     Field(
         "caSecretRef",
         secret_key_reference("the certificates, in PEM", key="ca.crt"),
-        f"The Secret, {_LABELLED}, with the certificate authorities of the servers, instead of "
+        f"The Secret, {LABELLED}, with the certificate authorities of the servers, instead of "
         "those that the system trusts.",
         assumed="the authorities that the system trusts",
     ),
     Field(
         "clientCertificateSecretRef",
         reference("Secret"),
-        f"The Secret of type kubernetes.io/tls, {_LABELLED}, with the tls.crt and tls.key that the "
+        f"The Secret of type kubernetes.io/tls, {LABELLED}, with the tls.crt and tls.key that the "
         "deliverer presents to the servers.",
     ),
     Field(
@@ -122,24 +121,12 @@ _TLS = structure(
 _CREDENTIALS = structure(
     Field(
         "basic",
-        structure(
-            required(
-                "secretRef",
-                reference("Secret"),
-                f"The Secret, {_LABELLED}, with the keys username and password.",
-            )
-        ),
+        BASIC,
         "A user name and a password.",
     ),
     Field(
         "bearer",
-        structure(
-            required(
-                "secretRef",
-                secret_key_reference("the token", key="token"),
-                f"The Secret, {_LABELLED}, with the token.",
-            )
-        ),
+        BEARER,
         "A token.",
     ),
     rules=(
